@@ -1,0 +1,1 @@
+"""nanwatch ends NaN hunts."""

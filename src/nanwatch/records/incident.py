@@ -1,0 +1,100 @@
+"""One bad step: `incident.json`, schema 1. Fields may be added, never changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from nanwatch.records.numbers import Numbers
+from nanwatch.records.place import Frame
+
+SCHEMA = 1
+KINDS = ("nan", "inf")
+PHASES = ("data", "weights", "forward", "loss", "backward", "optimizer")
+CERTAINTIES = ("proved", "likely", "possible", "unknown")
+ACTIONS = ("raised", "skipped", "rolled-back", "observed")
+
+
+@dataclass(frozen=True)
+class Hop:
+    """One op on the way from the birth to the loss, the gradient or the output."""
+
+    op: str
+    phase: str
+    module: str | None = None
+    file: str | None = None
+    line: int | None = None
+    code: str = ""
+    bad: int = 0
+    count: int = 0
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """A non-finite value that was born and hidden again before anything showed it."""
+
+    born: Hop
+    hidden_by: Hop
+    harmful: bool = False
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Birth:
+    """The first harmful op: its place, its operands, the rows of the batch it went wrong in."""
+
+    op: str | None
+    module: str | None
+    file: str | None
+    line: int | None
+    code: str = ""
+    stack: tuple[Frame, ...] = ()
+    inputs: tuple[Numbers, ...] = ()
+    outputs: tuple[Numbers, ...] = ()
+    samples: tuple[int, ...] = ()
+    arguments: str = ""
+    node: str | None = None
+
+
+@dataclass(frozen=True)
+class Cause:
+    id: str = "unknown"
+    certainty: str = "unknown"
+    why: str = ""
+    evidence: tuple[str, ...] = ()
+    ruled_out: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Experiment:
+    name: str
+    outcome: str
+
+
+@dataclass(frozen=True)
+class Remedy:
+    id: str
+    text: str
+    verified: bool | None = None
+    edit: str | None = None
+
+
+@dataclass(frozen=True)
+class Incident:
+    step: int
+    rank: int
+    kind: str
+    phase: str
+    birth: Birth
+    action: str
+    cause: Cause = field(default_factory=Cause)
+    experiments: tuple[Experiment, ...] = ()
+    remedies: tuple[Remedy, ...] = ()
+    schema: int = SCHEMA
+    seen_in: str = ""
+    """What showed the bad value: "loss", "gradients", "output", "weights", "trace"."""
+    located_by: str = ""
+    """How the birth was found: "live trace", "replay", "recorded facts"."""
+    travel: tuple[Hop, ...] = ()
+    hidden: tuple[Hidden, ...] = ()
+    notes: tuple[str, ...] = ()
+    time: str = ""
