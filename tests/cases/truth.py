@@ -1,0 +1,81 @@
+"""What each program in `programs/` is known to do, read from the program itself.
+
+A program ends with a comment block, `# truth:` and commented JSON below it; a bad one marks the
+line where the harmful value is born with `# BIRTH`. A value of `phase`, `op`, `module`, `step`,
+`kind` may be a list: each entry is equally true. `op: null` means that no op made the value.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+PROGRAMS = Path(__file__).parent / "programs"
+MARKER = "# BIRTH"
+HEADER = "# truth:"
+PHASES = {"data", "weights", "forward", "loss", "backward", "optimizer"}
+FIELDS = {"phase", "op", "module", "step", "kind", "samples", "exit"}
+
+
+@dataclass(frozen=True)
+class Truth:
+    path: Path
+    healthy: bool
+    exit: int
+    line: int | None = None
+    phase: tuple[str, ...] = ()
+    op: tuple[str | None, ...] = ()
+    module: tuple[str | None, ...] = ()
+    step: tuple[int, ...] = ()
+    kind: tuple[str, ...] = ()
+    samples: tuple[int, ...] | None = None
+
+    @property
+    def name(self) -> str:
+        return self.path.stem
+
+
+def _any_of(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, list) else (value,)
+
+
+def read(path: Path) -> Truth:
+    """The truth of one program; ValueError when it is not written as it should be."""
+    lines = path.read_text().splitlines()
+    headers = [n for n, text in enumerate(lines) if text.strip() == HEADER]
+    if len(headers) != 1:
+        raise ValueError(f"{path.name}: {len(headers)} truth blocks, expected 1")
+    block = lines[headers[0] + 1 :]
+    if not all(text.startswith("#") for text in block if text.strip()):
+        raise ValueError(f"{path.name}: code below the truth block")
+    data = json.loads("\n".join(text.lstrip("#") for text in block))
+    marked = [n for n, text in enumerate(lines, 1) if text.rstrip().endswith(MARKER)]
+    if data.get("healthy"):
+        if marked or data != {"healthy": True, "exit": 0}:
+            raise ValueError(f"{path.name}: a healthy program has no {MARKER} and exits 0")
+        return Truth(path, healthy=True, exit=0)
+    if len(marked) != 1:
+        raise ValueError(f"{path.name}: {len(marked)} lines marked {MARKER}, expected 1")
+    if not FIELDS - {"samples"} <= data.keys() <= FIELDS:
+        raise ValueError(f"{path.name}: wrong fields {sorted(data)}")
+    truth = Truth(
+        path,
+        healthy=False,
+        exit=data["exit"],
+        line=marked[0],
+        phase=_any_of(data["phase"]),
+        op=_any_of(data["op"]),
+        module=_any_of(data["module"]),
+        step=_any_of(data["step"]),
+        kind=_any_of(data["kind"]),
+        samples=tuple(data["samples"]) if "samples" in data else None,
+    )
+    if not set(truth.phase) <= PHASES or not set(truth.kind) <= {"nan", "inf"}:
+        raise ValueError(f"{path.name}: unknown phase or kind")
+    return truth
+
+
+def all_programs() -> list[Path]:
+    return sorted(PROGRAMS.glob("*.py"))
