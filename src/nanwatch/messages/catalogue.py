@@ -1,0 +1,297 @@
+"""Every sentence: id -> (English, Chinese). The part before the dot is the room or screen that says it.
+
+Both languages hold the same placeholders (a test checks), names of ops, options and files are never
+translated, and a sentence says where, what value, what was expected and what to do next.
+"""
+
+from __future__ import annotations
+
+CATALOGUE: dict[str, tuple[str, str]] = {
+    # The command line: one line each, exit code 2.
+    "cli.missing_script": (
+        "nanwatch: no such script: {path} (looked in {cwd}). "
+        "Give the path of a Python file, for example: nanwatch run train.py",
+        "nanwatch：找不到脚本 {path}（查找目录：{cwd}）。请给出一个 Python 文件的路径，例如："
+        "nanwatch run train.py",
+    ),
+    "cli.no_script": (
+        "nanwatch: no script was given. Write for example: nanwatch run train.py --lr 1e-3, "
+        "or for a module: nanwatch run -m package.module",
+        "nanwatch：没有给出要运行的脚本。用法示例：nanwatch run train.py --lr 1e-3；"
+        "运行模块请用：nanwatch run -m package.module",
+    ),
+    "cli.directory": (
+        "nanwatch: {path} is a directory, a Python file was expected. "
+        "Give the script inside it, or run a package with: nanwatch run -m package",
+        "nanwatch：{path} 是一个目录，这里需要 Python 文件。请给出其中的脚本，"
+        "若要运行一个包请用：nanwatch run -m package",
+    ),
+    "cli.not_python": (
+        "nanwatch: {path} is not Python source ({why}). "
+        "Give the script that Python itself would run, for example: nanwatch run train.py",
+        "nanwatch：{path} 不是 Python 源文件（{why}）。请给出 Python 能直接运行的脚本，例如："
+        "nanwatch run train.py",
+    ),
+    "cli.unreadable_script": (
+        "nanwatch: cannot read {path}: {why}. Check its permissions, then run again.",
+        "nanwatch：无法读取 {path}：{why}。请检查文件权限后重新运行。",
+    ),
+    "cli.unknown_option": (
+        "nanwatch: unknown option {option}. nanwatch's own options come before the script, "
+        "the script's come after it; the list: nanwatch run --help",
+        "nanwatch：未知选项 {option}。nanwatch 自己的选项写在脚本之前，脚本的选项写在脚本之后；"
+        "完整列表见：nanwatch run --help",
+    ),
+    "cli.option_needs_value": (
+        "nanwatch: option {option} needs a value, for example: {example}",
+        "nanwatch：选项 {option} 缺少取值，例如：{example}",
+    ),
+    "cli.unknown_policy": (
+        "nanwatch: unknown policy {policy}. Expected one of: {choices}; for example: nanwatch run "
+        "--policy {example} train.py",
+        "nanwatch：未知策略 {policy}。可选值：{choices}；例如：nanwatch run --policy {example} train.py",
+    ),
+    "cli.unknown_command": (
+        "nanwatch: unknown command {command}. Commands: {choices}; to run a script: nanwatch run {command}",
+        "nanwatch：未知命令 {command}。可用命令：{choices}；若要运行脚本请用：nanwatch run {command}",
+    ),
+    "cli.no_such_module": (
+        "nanwatch: no module named {module} (sys.path starts at {cwd}). "
+        "Check the spelling, or install it in this environment: {python}",
+        "nanwatch：找不到模块 {module}（sys.path 起始于 {cwd}）。请检查拼写，或在当前环境中安装：{python}",
+    ),
+    "cli.package_without_main": (
+        "nanwatch: {module} is a package without __main__.py, so Python cannot run it. "
+        "Name a module inside it, for example: nanwatch run -m {module}.train",
+        "nanwatch：{module} 是一个没有 __main__.py 的包，Python 无法直接运行。"
+        "请指定其中的模块，例如：nanwatch run -m {module}.train",
+    ),
+    "cli.no_incident": (
+        "nanwatch: no incident in {path}. A run folder with incidents/0001 was expected.",
+        "nanwatch：{path} 中没有事故记录。这里需要一个包含 incidents/0001 的运行目录。",
+    ),
+    # While the program runs.
+    "watch.stepped_aside": (
+        "nanwatch: its own {part} failed ({error}). nanwatch steps aside: "
+        "your training goes on, unwatched from here. Please report this with the lines above: {where}",
+        "nanwatch：自身的 {part} 出错（{error}）。nanwatch 已退出监视：训练照常继续，但此后不再受监视。"
+        "请附上以上内容反馈到：{where}",
+    ),
+    "watch.folder_fallback": (
+        "nanwatch: the run folder {path} cannot be written ({why}). Records go to {fallback} "
+        "instead; training goes on.",
+        "nanwatch：运行目录 {path} 无法写入（{why}）。记录改写到 {fallback}；训练照常继续。",
+    ),
+    "watch.folder_lost": (
+        "nanwatch: no run folder can be written, neither {path} nor {fallback} ({why}). "
+        "Watching goes on, and incidents are shown here only; training goes on.",
+        "nanwatch：{path} 和 {fallback} 都无法写入（{why}）。监视仍在进行，事故只显示在终端；训练照常继续。",
+    ),
+    "watch.incident_not_written": (
+        "nanwatch: the incident could not be written to {path} ({why}). What is on this screen "
+        "is all there is; free some space and run again to keep it.",
+        "nanwatch：事故记录无法写入 {path}（{why}）。目前只有屏幕上的这些内容；"
+        "请腾出磁盘空间后重新运行以保留记录。",
+    ),
+    "watch.steps_not_written": (
+        "nanwatch: the step records of rank {rank} cannot be written to {path} ({why}). "
+        "Watching goes on without a timeline; training goes on.",
+        "nanwatch：rank {rank} 的逐步记录无法写入 {path}（{why}）。监视继续，但不再记录时间线；"
+        "训练照常继续。",
+    ),
+    "watch.tensors_not_kept": (
+        "The operands of {op} were not saved ({why}), so there is no repro.py.",
+        "{op} 的操作数未能保存（{why}），因此没有 repro.py。",
+    ),
+    "watch.batch_changed": (
+        "The batch was changed in place after the step read it ({what}), so the replay may differ "
+        "from the step that failed.",
+        "batch 在本步读取之后被原地修改（{what}），因此重放结果可能与出错的那一步不同。",
+    ),
+    "watch.not_again": (
+        "The step did not fail again on replay: {what} was finite this time. "
+        "The fault depends on something that was not replayed (a race, uninitialised memory, a "
+        "stateful loader).",
+        "重放时该步没有再次出错：这次 {what} 是有限值。"
+        "故障取决于未被重放的因素（竞态、未初始化内存、有状态的数据加载等）。",
+    ),
+    "watch.scaler_skip": (
+        "step {step}: GradScaler skipped this step while it looks for its scale ({scale}); this "
+        "is healthy, no incident.",
+        "第 {step} 步：GradScaler 在寻找合适的 loss scale（{scale}）时跳过了这一步；属于正常现象，不算事故。",
+    ),
+    "watch.skipped": (
+        "nanwatch: step {step} was skipped ({kind} in {place}); the weights are untouched and "
+        "training goes on. Later skips are only counted, in {path}.",
+        "nanwatch：已跳过第 {step} 步（{place} 出现 {kind}）；权重未受影响，训练继续。"
+        "之后的跳过只计数，见 {path}。",
+    ),
+    "watch.skipped_in_all": (
+        "nanwatch: {count} steps were skipped in this run; see {path}",
+        "nanwatch：本次运行共跳过 {count} 步；详见 {path}",
+    ),
+    "watch.observed": (
+        "nanwatch: step {step} went bad ({kind} in {place}) and was only observed: the update "
+        "was not prevented. To stop instead, run with --policy raise.",
+        "nanwatch：第 {step} 步出现异常（{place} 出现 {kind}），当前策略只观察，未阻止参数更新。"
+        "如需在出错时停止，请使用 --policy raise。",
+    ),
+    "watch.stopped": (
+        "{kind} at step {step}: {op} at {file}:{line}. See {path}",
+        "第 {step} 步出现 {kind}：{file}:{line} 的 {op}。详见 {path}",
+    ),
+    "watch.stopped_unknown": (
+        "{kind} at step {step}, phase {phase}; the place of birth is not known. See {path}",
+        "第 {step} 步（阶段 {phase}）出现 {kind}，产生位置未知。详见 {path}",
+    ),
+    "watch.other_rank": (
+        "nanwatch: rank {rank} reported {kind} at step {step}; this rank stops with it. See {path}",
+        "nanwatch：rank {rank} 在第 {step} 步报告了 {kind}；本 rank 随之停止。详见 {path}",
+    ),
+    # The incident on the terminal.
+    "screen.title": ("nanwatch", "nanwatch"),
+    "screen.born.data": ("{kind} in the data", "数据中出现 {kind}"),
+    "screen.born.weights": ("{kind} in the weights", "权重中出现 {kind}"),
+    "screen.born.forward": ("{kind} born in the forward pass", "前向传播中产生 {kind}"),
+    "screen.born.loss": ("{kind} born in the loss", "计算 loss 时产生 {kind}"),
+    "screen.born.backward": ("{kind} born in the backward pass", "反向传播中产生 {kind}"),
+    "screen.born.optimizer": ("{kind} born in the optimizer step", "优化器更新中产生 {kind}"),
+    "screen.step": ("step {step}", "第 {step} 步"),
+    "screen.before_first_step": ("before the first step", "第一步之前"),
+    "screen.rank": ("rank {rank}", "rank {rank}"),
+    "screen.action.raised": (
+        "Stopped before the optimizer step: the weights are untouched.",
+        "已在优化器更新之前停止：权重未受影响。",
+    ),
+    "screen.action.raised_here": ("The program was stopped here.", "程序已在此处停止。"),
+    "screen.action.raised_weights": (
+        "Stopped: the value was already in the weights, nanwatch changed nothing.",
+        "已停止：该值在此之前就已存在于权重中，nanwatch 没有改动任何内容。",
+    ),
+    "screen.action.skipped": (
+        "This step was skipped: the weights are untouched, training goes on.",
+        "已跳过这一步：权重未受影响，训练继续。",
+    ),
+    "screen.action.rolled-back": (
+        "The weights were put back to the last good ones, training goes on.",
+        "已回滚到最近一份正常的权重，训练继续。",
+    ),
+    "screen.action.observed": (
+        "Only observed: nanwatch did not interfere with this step.",
+        "仅观察：nanwatch 没有干预这一步。",
+    ),
+    "screen.place_unknown": (
+        "The line that brought the value in is not known.",
+        "无法确定是哪一行代码引入了该值。",
+    ),
+    "screen.derivative": ("derivative of this line", "该行的导数"),
+    "screen.label.op": ("op", "op"),
+    "screen.label.module": ("module", "模块"),
+    "screen.label.seen": ("seen in", "出现于"),
+    "screen.label.rows": ("rows", "样本"),
+    "screen.label.travel": ("way", "传播"),
+    "screen.label.hidden": ("hidden", "被掩盖"),
+    "screen.label.stack": ("stack", "调用栈"),
+    "screen.label.cause": ("cause", "原因"),
+    "screen.label.remedy": ("fix", "修复"),
+    "screen.label.note": ("note", "说明"),
+    "screen.label.more": ("more", "更多"),
+    "screen.op_unknown": ("not known", "未知"),
+    "screen.module_root": ("the root module", "根模块"),
+    "screen.module_none": ("outside any module", "不在任何模块内"),
+    "screen.rows": ("{rows} of the batch", "batch 中的第 {rows} 行（从 0 计）"),
+    "screen.located": ("{seen}, located by {by}", "{seen}（定位方式：{by}）"),
+    "screen.seen.loss": ("loss", "loss"),
+    "screen.seen.gradients": ("gradients", "梯度"),
+    "screen.seen.output": ("output of the model", "模型输出"),
+    "screen.seen.weights": ("weights", "权重"),
+    "screen.seen.trace": ("trace", "trace"),
+    "screen.by.live trace": ("live trace", "实时 trace"),
+    "screen.by.replay": ("replay of the step", "重放该步"),
+    "screen.by.recorded facts": ("recorded facts", "运行记录"),
+    "screen.phase.data": ("data", "数据"),
+    "screen.phase.weights": ("weights", "权重"),
+    "screen.phase.forward": ("forward", "前向"),
+    "screen.phase.loss": ("loss", "loss"),
+    "screen.phase.backward": ("backward", "反向"),
+    "screen.phase.optimizer": ("optimizer", "优化器"),
+    "screen.column.name": ("tensor", "张量"),
+    "screen.column.shape": ("shape", "形状"),
+    "screen.column.dtype": ("dtype", "dtype"),
+    "screen.column.nan": ("nan", "nan"),
+    "screen.column.posinf": ("+inf", "+inf"),
+    "screen.column.neginf": ("-inf", "-inf"),
+    "screen.column.min": ("min", "最小"),
+    "screen.column.max": ("max", "最大"),
+    "screen.column.mean": ("mean", "均值"),
+    "screen.input": ("in  {name}", "输入 {name}"),
+    "screen.output": ("out {name}", "输出 {name}"),
+    "screen.scalar": ("scalar", "标量"),
+    "screen.all": ("all", "全部"),
+    "screen.bad": ("{bad} of {count} bad", "{count} 个中有 {bad} 个异常"),
+    "screen.more": ("… {count} more", "… 其余 {count} 项"),
+    "screen.more_rows": ("… {count} more", "… 另 {count} 行"),
+    "screen.library_frames": ("… {count} frames in {package}", "… {package} 内 {count} 层调用"),
+    "screen.library_frame": ("… 1 frame in {package}", "… {package} 内 1 层调用"),
+    "screen.more_frames": ("… {count} more frames", "… 另 {count} 层调用"),
+    "screen.hidden": ("{born}, hidden by {by}", "{born}，被 {by} 掩盖"),
+    "screen.hidden_harmful": ("{born}, hidden by {by}: harmful", "{born}，被 {by} 掩盖：有害"),
+    "screen.cause": ("{id} ({certainty})", "{id}（{certainty}）"),
+    "screen.certainty.proved": ("proved", "已证实"),
+    "screen.certainty.likely": ("likely", "很可能"),
+    "screen.certainty.possible": ("possible", "可能"),
+    "screen.certainty.unknown": ("unknown", "未知"),
+    "screen.ruled_out": ("ruled out: {causes}", "已排除：{causes}"),
+    "screen.remedy.verified": ("{text} (tried on this step: it works)", "{text}（已在这一步上试过：有效）"),
+    "screen.remedy.failed": (
+        "{text} (tried on this step: it does not help)",
+        "{text}（已在这一步上试过：无效）",
+    ),
+    "screen.remedy.untried": ("{text} (not tried)", "{text}（未试）"),
+    # Reading a run folder.
+    "read.no_incident": (
+        "{path}: no such incident. A folder with an incident.json was expected, for example "
+        "nanwatch-runs/…/incidents/0001",
+        "{path}：没有这个事故记录。这里需要包含 incident.json 的目录，例如 nanwatch-runs/…/incidents/0001",
+    ),
+    "read.not_json": (
+        "{path}: not valid JSON ({why}). An incident.json written by nanwatch was expected.",
+        "{path}：不是合法的 JSON（{why}）。这里需要由 nanwatch 写出的 incident.json。",
+    ),
+    "read.wrong_schema": (
+        "{path}: schema {found}, this nanwatch reads schema {expected}. Update nanwatch, then read it again.",
+        "{path}：schema 为 {found}，当前版本的 nanwatch 只能读取 schema {expected}。请升级 nanwatch 后重试。",
+    ),
+    "read.wrong_field": (
+        "{path}: {field} is {found}, expected one of: {expected}",
+        "{path}：{field} 的值为 {found}，应为以下之一：{expected}",
+    ),
+    "read.wrong_shape": (
+        "{path}: not an incident ({why}). An incident.json written by nanwatch was expected.",
+        "{path}：不是事故记录（{why}）。这里需要由 nanwatch 写出的 incident.json。",
+    ),
+    # repro.py, the birth op alone.
+    "repro.title": (
+        "The op where the {kind} was born, alone, with the operands it had.",
+        "产生 {kind} 的 op，单独运行，使用当时的操作数。",
+    ),
+    "repro.usage": ("Run it with: python {file}", "运行方式：python {file}"),
+    "repro.seen": ("The same kind of value is seen again: {kind}.", "再次出现同类的值：{kind}。"),
+    "repro.not_seen": (
+        "No {kind} this time: the outputs differ from those of the incident.",
+        "这次没有出现 {kind}：输出与事故发生时不同。",
+    ),
+    "repro.failed": ("The op cannot be run here:", "无法在本机运行该 op："),
+    "repro.no_op": (
+        "torch.ops has no {op} here: import the library that registers it at the top of this file.",
+        "此处的 torch.ops 中没有 {op}：请在本文件开头 import 注册它的库。",
+    ),
+    "repro.other_device": ("not on this machine, the CPU is used:", "本机没有该设备，改用 CPU："),
+    "repro.opaque": (
+        "this argument could not be recorded and is None here: {what}",
+        "该参数无法记录，此处以 None 代替：{what}",
+    ),
+    "repro.input": ("in", "输入"),
+    "repro.output": ("out", "输出"),
+    "repro.nonfinite": ("non-finite", "非有限值"),
+}
