@@ -60,14 +60,15 @@ def both(tree):
     return any(n for n, _ in found), any(i for _, i in found)
 
 
-def bad_rows(tensor):
+def bad_rows(tensor, nan_only):
     if tensor.dim() == 0 or tensor.is_sparse:
         return None
     t = tensor.detach().resolve_conj()
     t = (torch.view_as_real(t) if t.is_complex() else t).double()
     if not t.numel():
         return None
-    return (~t.isfinite()).reshape(len(t), -1).any(1).nonzero().flatten().tolist()
+    bad = t.isnan() if nan_only else ~t.isfinite()
+    return bad.reshape(len(t), -1).any(1).nonzero().flatten().tolist()
 
 
 class Follow:
@@ -92,12 +93,14 @@ class Follow:
 
         torch.Tensor.backward = backward
 
+    @torch.compiler.disable
     def enter(self, module, args):
         if not self.stack:
             self.roots += 1
             self.names = {id(m): n for n, m in module.named_modules()}
         self.stack.append(module)
 
+    @torch.compiler.disable
     def leave(self, module, args, output):
         if module in self.stack:
             while self.stack.pop() is not module:
@@ -194,7 +197,7 @@ class Look(TorchDispatchMode):
             phase = "backward" if node is not None else None
             phase = phase or ("optimizer" if f.in_step else None)
             phase = phase or ("forward" if f.stack else "outside")
-            rows = [bad_rows(t) for t in floats(out)[:1]]
+            rows = [bad_rows(t, nan_only=inf_in) for t in floats(out)[:1]]
             self.events.append(
                 dict(
                     op=name, line=line, phase=phase, module=inside, modules=modules,
