@@ -81,12 +81,9 @@ def test_missing_script_in_both_languages() -> None:
 
 
 def test_stepping_aside_says_what_failed_that_training_goes_on_and_where_to_report() -> None:
-    sentence = say_in(
-        "en", "watch.stepped_aside", part="recorder", error="RuntimeError: boom", where="the issue tracker"
-    )
-    assert sentence == (
-        "nanwatch: its own recorder failed (RuntimeError: boom). nanwatch steps aside: your training goes "
-        "on, unwatched from here. Please report this with the lines above: the issue tracker"
+    assert say_in("en", "watch.stepped_aside", error="recorder: RuntimeError: boom") == (
+        "nanwatch: an error of its own (recorder: RuntimeError: boom). It steps aside: your training goes "
+        "on, unwatched from here. Please report this line to the issue tracker of nanwatch."
     )
 
 

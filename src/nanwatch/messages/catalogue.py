@@ -72,10 +72,10 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     ),
     # While the program runs.
     "watch.stepped_aside": (
-        "nanwatch: its own {part} failed ({error}). nanwatch steps aside: "
-        "your training goes on, unwatched from here. Please report this with the lines above: {where}",
-        "nanwatch：自身的 {part} 出错（{error}）。nanwatch 已退出监视：训练照常继续，但此后不再受监视。"
-        "请附上以上内容反馈到：{where}",
+        "nanwatch: an error of its own ({error}). It steps aside: your training goes on, unwatched from "
+        "here. Please report this line to the issue tracker of nanwatch.",
+        "nanwatch：自身出错（{error}），已退出监视：训练照常继续，但此后不再受监视。"
+        "请将此行反馈到 nanwatch 的 issue 页面。",
     ),
     "watch.folder_fallback": (
         "nanwatch: the run folder {path} cannot be written ({why}). Records go to {fallback} "
@@ -104,9 +104,14 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "{op} 的操作数未能保存（{why}），因此没有 repro.py。",
     ),
     "watch.batch_changed": (
-        "The batch was changed in place after the step read it ({what}), so the replay may differ "
-        "from the step that failed.",
-        "batch 在本步读取之后被原地修改（{what}），因此重放结果可能与出错的那一步不同。",
+        "The batch was changed in place after the step read it, so the replay may differ from the "
+        "step that failed.",
+        "batch 在本步读取之后被原地修改，因此重放结果可能与出错的那一步不同。",
+    ),
+    "watch.operand_changed": (
+        "{what} was changed in place after the step read it, so the replay may differ from the "
+        "step that failed.",
+        "{what} 在本步读取之后被原地修改，因此重放结果可能与出错的那一步不同。",
     ),
     "watch.not_again": (
         "The step did not fail again on replay: {what} was finite this time. "
@@ -199,7 +204,7 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "screen.op_unknown": ("not known", "未知"),
     "screen.module_root": ("the root module", "根模块"),
     "screen.module_none": ("outside any module", "不在任何模块内"),
-    "screen.rows": ("{rows} of the batch", "batch 中的第 {rows} 行（从 0 计）"),
+    "screen.rows": ("{rows} of the batch, counted from 0", "batch 中的第 {rows} 行（从 0 计）"),
     "screen.located": ("{seen}, located by {by}", "{seen}（定位方式：{by}）"),
     "screen.seen.loss": ("loss", "loss"),
     "screen.seen.gradients": ("gradients", "梯度"),
@@ -217,7 +222,6 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "screen.phase.optimizer": ("optimizer", "优化器"),
     "screen.column.name": ("tensor", "张量"),
     "screen.column.shape": ("shape", "形状"),
-    "screen.column.dtype": ("dtype", "dtype"),
     "screen.column.nan": ("nan", "nan"),
     "screen.column.posinf": ("+inf", "+inf"),
     "screen.column.neginf": ("-inf", "-inf"),
@@ -237,6 +241,7 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "screen.hidden": ("{born}, hidden by {by}", "{born}，被 {by} 掩盖"),
     "screen.hidden_harmful": ("{born}, hidden by {by}: harmful", "{born}，被 {by} 掩盖：有害"),
     "screen.cause": ("{id} ({certainty})", "{id}（{certainty}）"),
+    "screen.cause_why": ("{id} ({certainty}): {why}", "{id}（{certainty}）：{why}"),
     "screen.certainty.proved": ("proved", "已证实"),
     "screen.certainty.likely": ("likely", "很可能"),
     "screen.certainty.possible": ("possible", "可能"),

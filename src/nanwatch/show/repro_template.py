@@ -57,7 +57,8 @@ def laid_out(data, shape, strides):
 def sparse(spec, parts):
     if spec["layout"] == "sparse_coo":
         return torch.sparse_coo_tensor(*parts, spec["shape"], check_invariants=False)
-    return torch.sparse_compressed_tensor(*parts, spec["shape"], layout=getattr(torch, spec["layout"]))
+    layout = getattr(torch, spec["layout"])
+    return torch.sparse_compressed_tensor(*parts, spec["shape"], layout=layout, check_invariants=False)
 
 
 def device(name):
