@@ -406,3 +406,41 @@ def test_a_wrong_field_is_said_with_what_was_expected(folder: RunFolder) -> None
 def test_bytes_that_are_no_text_are_said(tmp_path: Path) -> None:
     (tmp_path / "incident.json").write_bytes(b"\xff\xfe")
     assert "not valid JSON (invalid start byte)" in message_of(tmp_path)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_device_without_space_is_an_oserror() -> None:
+    with pytest.raises(OSError, match="No space left on device"):
+        step_log.StepLog(Path("/dev/full")).append(StepFacts(0))
+
+
+NO_ROOM = """
+import resource, signal, sys
+from pathlib import Path
+from nanwatch.records import Birth, Incident, StepFacts
+from nanwatch.show.folder import RunFolder
+folder = RunFolder.create(Path(sys.argv[1]), "train.py")
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000))
+failed = []
+for step in range(1000):
+    try:
+        folder.append_step(0, StepFacts(step, loss=0.123456789))
+    except OSError:
+        failed.append("steps")
+try:
+    incident = Incident(0, 0, "nan", "data", Birth(None, None, None, None), "raised")
+    folder.write_incident(incident, lambda path: path.write_bytes(b"x" * 9000) and None)
+except OSError:
+    failed.append("incident")
+print(sorted(set(failed)))
+"""
+
+
+def test_a_disk_that_runs_full_leaves_a_readable_folder(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", NO_ROOM, tmp_path], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("['incident', 'steps']\n", "")
+    raw = (tmp_path / "steps-rank0.jsonl").read_bytes()
+    assert raw.endswith(b"\n") and len(raw) <= 4000
+    assert len(list(read_steps(tmp_path / "steps-rank0.jsonl"))) == raw.count(b"\n") > 0
+    assert list((tmp_path / "incidents").iterdir()) == []
