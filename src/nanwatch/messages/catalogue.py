@@ -113,6 +113,10 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "step that failed.",
         "{what} 在本步读取之后被原地修改，因此重放结果可能与出错的那一步不同。",
     ),
+    "watch.replay_failed": (
+        "The step could not be run again ({error}), so the op where the value was born is not known.",
+        "无法重放这一步（{error}），因此不能确定该值由哪个 op 产生。",
+    ),
     "watch.not_again": (
         "The step did not fail again on replay: {what} was finite this time. "
         "The fault depends on something that was not replayed (a race, uninitialised memory, a "
