@@ -1,1 +1,37 @@
-"""nanwatch ends NaN hunts."""
+"""nanwatch ends NaN hunts.
+
+    nanwatch run train.py                 watch an unmodified script
+    nanwatch.watch(model, optimizer)      the same from code
+    with nanwatch.trace() as found: ...   which op made this NaN
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nanwatch.adapters.plain import Session, watch
+    from nanwatch.adapters.trace import Traced, trace
+    from nanwatch.errors import NanwatchError, NonFiniteError
+    from nanwatch.version import __version__
+
+_WHERE = {
+    "Session": "nanwatch.adapters.plain",
+    "watch": "nanwatch.adapters.plain",
+    "Traced": "nanwatch.adapters.trace",
+    "trace": "nanwatch.adapters.trace",
+    "NanwatchError": "nanwatch.errors",
+    "NonFiniteError": "nanwatch.errors",
+    "__version__": "nanwatch.version",
+}
+
+__all__ = ["NanwatchError", "NonFiniteError", "Session", "Traced", "__version__", "trace", "watch"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'nanwatch' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_WHERE[name]), name)
+    globals()[name] = value
+    return value

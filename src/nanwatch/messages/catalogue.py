@@ -70,7 +70,25 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "nanwatch: no incident in {path}. A run folder with incidents/0001 was expected.",
         "nanwatch：{path} 中没有事故记录。这里需要一个包含 incidents/0001 的运行目录。",
     ),
+    "cli.not_a_number": (
+        "nanwatch: option {option} was given {value}, a number was expected, for example: {example}",
+        "nanwatch：选项 {option} 的取值 {value} 不是数字，例如：{example}",
+    ),
     # While the program runs.
+    "watch.unknown_mode": (
+        "nanwatch: unknown mode {mode}. Expected one of: {choices}; auto is right for almost everybody.",
+        "nanwatch：未知模式 {mode}。可选值：{choices}；一般用 auto 即可。",
+    ),
+    "watch.not_watchable": (
+        "nanwatch.watch was given a {found}; a torch.nn.Module or a torch.optim.Optimizer was expected, "
+        "for example: nanwatch.watch(model, optimizer)",
+        "nanwatch.watch 收到了 {found}；这里需要 torch.nn.Module 或 torch.optim.Optimizer，"
+        "例如：nanwatch.watch(model, optimizer)",
+    ),
+    "trace.all_finite": (
+        "nanwatch: every op in the traced block gave finite values, or infinities that were asked for.",
+        "nanwatch：被 trace 的代码块中，所有 op 的结果都是有限值，或是有意写入的无穷值。",
+    ),
     "watch.stepped_aside": (
         "nanwatch: an error of its own ({error}). It steps aside: your training goes on, unwatched from "
         "here. Please report this line to the issue tracker of nanwatch.",

@@ -1,0 +1,5 @@
+"""`python -m nanwatch`."""
+
+from nanwatch.cli.main import main
+
+main()

@@ -1,0 +1,1 @@
+"""What nanwatch does about a bad step."""

@@ -1,0 +1,1 @@
+"""One file per framework: how its programs are watched."""

@@ -1,0 +1,250 @@
+"""Plain PyTorch: `nanwatch.watch(model, optimizer)`, and what `nanwatch run` puts around a script.
+
+A session joins the rooms: the watcher's trouble is located by a replay, acted upon by the policy, shown on
+the terminal and written to the run folder.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from nanwatch.act.policy import action_of, check_policy
+from nanwatch.errors import NanwatchError, NonFiniteError
+from nanwatch.messages import say
+from nanwatch.records import Incident, Run, StepFacts
+from nanwatch.replay.live import FIRST_SECONDS, SHARE, LiveTracer
+from nanwatch.replay.locate import Located, locate
+from nanwatch.show import terminal
+from nanwatch.show.folder import RunFolder, reason
+from nanwatch.show.repro import encode_call, repro_source
+from nanwatch.version import __version__
+from nanwatch.watching.post_mortem import bad_tensors_of
+from nanwatch.watching.shield import describe, warn
+from nanwatch.watching.trouble import Trouble
+from nanwatch.watching.watcher import MODES, Watcher
+
+MOST_LOCATED = 10
+"""Incidents of one run that are traced and written in full; later ones are counted."""
+
+
+class Session:
+    """One watched program. Use as a context manager, or call `close()`."""
+
+    def __init__(
+        self,
+        policy: str = "raise",
+        mode: str = "auto",
+        folder: str | os.PathLike[str] | None = None,
+        name: str = "watch",
+        command: tuple[str, ...] = (),
+        audit_seconds: float = FIRST_SECONDS,
+        audit_share: float = SHARE,
+    ) -> None:
+        self.policy = check_policy(policy)
+        if mode not in MODES:
+            raise NanwatchError(say("watch.unknown_mode", mode=mode, choices=", ".join(MODES)))
+        self.rank = int(os.environ.get("RANK", "0"))
+        self.incidents: list[Incident] = []
+        self.skipped = 0
+        self.stopped_by_incident = False
+        self.folder: RunFolder | None = None
+        self._log_broken = False
+        self._open_folder(folder, name, command)
+        live = LiveTracer(audit_seconds, audit_share) if audit_seconds or audit_share else None
+        self.watcher = Watcher(self._report, self._log, mode, live)
+        self.watcher.start()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if isinstance(error, Exception) and not isinstance(error, NonFiniteError):
+            self.post_mortem(error)
+        self.close()
+
+    def close(self) -> None:
+        """Judge what is still open, take every hook off, close the run folder."""
+        try:
+            self.watcher.finish()
+        finally:
+            if self.folder is not None:
+                self._write(self.folder.close)
+            if self.skipped > 1:
+                warn(say("watch.skipped_in_all", count=self.skipped, path=self._folder_text()))
+                self.skipped = 0
+
+    # The run folder
+
+    def _open_folder(self, folder: str | os.PathLike[str] | None, name: str, command: tuple[str, ...]) -> None:
+        try:
+            wanted = None if folder is None else Path(folder)
+            self.folder, sentence = RunFolder.create_or_fall_back(wanted, name, self.rank)
+            if sentence is not None:
+                warn(sentence)
+            if self.folder is not None and self.rank == 0:
+                run = describe_run(command, self.policy)
+                self._write(lambda: self.folder.write_run(run) if self.folder is not None else None)
+        except Exception as error:
+            self.folder = None
+            warn(say("watch.folder_lost", path=folder, fallback="-", why=describe(error)))
+
+    def _write(self, work: Any) -> None:
+        """Writing may fail at any time (a full disk): then say so once and go on without."""
+        try:
+            work()
+        except OSError as error:
+            if not self._log_broken:
+                self._log_broken = True
+                path = self._folder_text()
+                warn(say("watch.steps_not_written", rank=self.rank, path=path, why=reason(error)))
+
+    def _log(self, facts: StepFacts) -> None:
+        folder = self.folder
+        if folder is not None and not self._log_broken:
+            self._write(lambda: folder.append_step(self.rank, facts))
+
+    def _folder_text(self) -> str:
+        return str(self.folder.path) if self.folder is not None else "-"
+
+    # Incidents
+
+    def _report(self, trouble: Trouble) -> str | None:
+        can_skip = trouble.seen_in in ("loss", "gradients") and not trouble.scaler_search
+        if len(self.incidents) >= MOST_LOCATED and not trouble.scaler_search:
+            self.skipped += can_skip and self.policy == "skip"
+            return self.policy
+        located = locate(trouble, self.watcher.calls)
+        if located is None:
+            return None
+        incident = self._incident(located, action_of(self.policy, can_skip), trouble.seen_in)
+        self.incidents.append(incident)
+        path = self._keep(incident, located)
+        self._show(incident, path)
+        if self.policy == "raise":
+            self.stopped_by_incident = True
+            raise NonFiniteError(_sentence(incident, path), incident)
+        self.skipped += incident.action == "skipped"
+        return self.policy
+
+    def _incident(self, located: Located, action: str, seen_in: str) -> Incident:
+        return Incident(
+            step=located.step,
+            rank=self.rank,
+            kind=located.kind,
+            phase=located.phase,
+            birth=located.birth,
+            action=action,
+            seen_in=seen_in,
+            located_by=located.by,
+            travel=located.travel,
+            hidden=located.hidden,
+            notes=tuple(located.notes),
+            time=_now(),
+        )
+
+    def _keep(self, incident: Incident, located: Located) -> str | None:
+        """The incident's folder, or None when it could not be written."""
+        if self.folder is None:
+            return None
+        repro, save = None, None
+        if located.call is not None and located.birth.op is not None:
+            function, args, kwargs = located.call
+            names = [a.name for a in function._schema.arguments]
+            spec, tensors = encode_call(args, kwargs, lambda v: isinstance(v, torch.Tensor), names)
+            repro = repro_source(located.birth.op, spec, incident)
+
+            def save(path: Path) -> None:
+                from safetensors.torch import save_file
+
+                save_file(tensors, str(path))
+
+        try:
+            return str(self.folder.write_incident(incident, save, repro))
+        except Exception as error:
+            why = reason(error) if isinstance(error, OSError) else describe(error)
+            warn(say("watch.incident_not_written", path=self._folder_text(), why=why))
+            return None
+
+    def _show(self, incident: Incident, path: str | None) -> None:
+        terminal.write(terminal.render(incident, path), sys.stderr)
+
+    def post_mortem(self, error: BaseException) -> bool:
+        """The program died of `error`: if non-finite values were behind it, report them."""
+        try:
+            return self._post_mortem(error)
+        except Exception as own:
+            self.watcher.shield.give_up(own)
+            return False
+
+    def _post_mortem(self, error: BaseException) -> bool:
+        watcher = self.watcher
+        if watcher.shield.broken or self.incidents:
+            return False
+        sinks = bad_tensors_of(error, watcher.recorder.failing)
+        if not sinks:
+            return False
+        watcher.outside.leave_for_good()
+        recorder = watcher.recorder
+        trouble = Trouble(watcher.step, "exception", recorder.tape, tuple(recorder.finished), sinks)
+        trouble.live = watcher.live
+        if trouble.live is not None:
+            trouble.live.pause()
+        watcher.shield.busy = True
+        try:
+            located = locate(trouble, watcher.calls)
+        finally:
+            watcher.shield.busy = False
+        if located is None or located.birth.op is None and located.by == "recorded facts":
+            return False
+        incident = self._incident(located, "raised", "exception")
+        self.incidents.append(incident)
+        self._show(incident, self._keep(incident, located))
+        return True
+
+
+def watch(*watched: Any, policy: str = "raise", mode: str = "auto", dir: Any = None, **options: Any) -> Session:
+    """Watch this program from here on: `nanwatch.watch(model, optimizer)`.
+
+    The model and the optimizer may be named for the reader's sake; every module and optimizer of the
+    process is followed. `policy`: "raise", "skip" or "observe". `mode`: "host", "device" (fused optimizers) or
+    "auto". Returns a session: `with nanwatch.watch(...)`, or `.close()` when done.
+    """
+    for thing in watched:
+        if not isinstance(thing, (torch.nn.Module, torch.optim.Optimizer)):
+            raise NanwatchError(say("watch.not_watchable", found=type(thing).__name__))
+    return Session(policy, mode, dir, name=Path(sys.argv[0] or "python").name, command=tuple(sys.argv), **options)
+
+
+def describe_run(command: tuple[str, ...], policy: str) -> Run:
+    devices = ["cpu"]
+    if torch.cuda.is_available():
+        devices += [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    versions = {"nanwatch": __version__, "torch": str(torch.__version__), "python": platform.python_version()}
+    if torch.version.cuda:
+        versions["cuda"] = torch.version.cuda
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    return Run(command, _now(), versions, tuple(devices), world, policy)
+
+
+def _now() -> str:
+    return datetime.datetime.now().astimezone().isoformat(timespec="seconds")
+
+
+def _sentence(incident: Incident, path: str | None) -> str:
+    kind = "NaN" if incident.kind == "nan" else "Inf"
+    birth = incident.birth
+    if birth.op is None or birth.file is None:
+        return say("watch.stopped_unknown", kind=kind, step=incident.step, phase=incident.phase, path=path or "-")
+    return say(
+        "watch.stopped", kind=kind, step=incident.step, op=birth.op, file=birth.file, line=birth.line, path=path or "-"
+    )

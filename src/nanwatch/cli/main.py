@@ -1,0 +1,45 @@
+"""`nanwatch COMMAND …`: one file per command; errors become exit codes here and nowhere else."""
+
+from __future__ import annotations
+
+import sys
+
+from nanwatch.cli import run
+from nanwatch.errors import EXIT_BAD_USE, NanwatchError
+from nanwatch.messages import say
+from nanwatch.version import __version__
+
+COMMANDS = {"run": run}
+
+USAGE = """usage: nanwatch run [--dir DIR] [--policy raise|skip|observe] SCRIPT [args…]
+       nanwatch run [options] -m MODULE [args…]
+       nanwatch --version
+
+Runs an unmodified PyTorch program; when a step goes NaN or Inf, stops it before the weights are touched
+and names the op, the line and the module where the value was born. `nanwatch run --help` tells more."""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        sys.exit(_dispatch(arguments))
+    except NanwatchError as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_code)
+
+
+def _dispatch(arguments: list[str]) -> int:
+    if not arguments:
+        print(USAGE, file=sys.stderr)
+        return EXIT_BAD_USE
+    first, rest = arguments[0], arguments[1:]
+    if first in ("-h", "--help"):
+        print(USAGE)
+        return 0
+    if first in ("-V", "--version"):
+        print(f"nanwatch {__version__}")
+        return 0
+    if first not in COMMANDS:
+        message = "cli.unknown_option" if first.startswith("-") else "cli.unknown_command"
+        raise NanwatchError(say(message, option=first, command=first, choices=", ".join(COMMANDS)))
+    return COMMANDS[first].main(rest)

@@ -1,0 +1,232 @@
+"""Run a recorded step again, under a tracer, and leave no trace in the program.
+
+Gradients are computed with `torch.autograd.grad`, so that nothing is accumulated and no hook of a data
+parallel wrapper fires. Buffers are swapped, not written. Random state and everything else is put back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from nanwatch.messages import say
+from nanwatch.replay.storages import key_of
+from nanwatch.replay.tracer import OpTracer
+from nanwatch.watching.module_calls import ModuleCalls, Scope
+from nanwatch.watching.outside import changes_its_input
+from nanwatch.watching.tape import Context, Entry, Rng, Tape, map_tensors, tensors_in, version_of
+from nanwatch.watching.watcher import leaves_of
+
+
+@dataclass
+class Again:
+    """What a replay gave."""
+
+    tracer: OpTracer
+    losses: list[torch.Tensor] = field(default_factory=list)
+    gradients: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
+    """(parameter, its gradient)."""
+    outputs: list[torch.Tensor] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    error: Exception | None = None
+
+
+def run_again(tape: Tape, earlier: tuple[Tape, ...], calls: ModuleCalls, without_scale: bool = False) -> Again:
+    """Forward, loss and backward of `tape`, traced. `without_scale`: as if no GradScaler had been there."""
+    scope = Scope()
+    tracer = OpTracer(scope)
+    tracer.step = tape.step
+    again = Again(tracer, notes=list(tape.notes))
+    entries = _needed_entries(tape, earlier)
+    player = _Player(tape, tracer, again, without_scale)
+    was, calls.handler = calls.handler, _only_in(scope)
+    try:
+        with _everything_put_back(entries), _eager(), torch.enable_grad():
+            player.play(entries)
+    finally:
+        calls.handler = was
+    return again
+
+
+def _only_in(scope: Scope) -> Any:
+    return scope.follow
+
+
+def _needed_entries(tape: Tape, earlier: tuple[Tape, ...]) -> list[Entry]:
+    """The tape, and from earlier ones what its graph still hangs on (a GAN's generator output)."""
+    entries = list(tape.entries)
+    for older in reversed(earlier):
+        wanted = {
+            id(t)
+            for entry in entries
+            for t in tensors_in((entry.args, entry.kwargs))
+            if t.grad_fn is not None and id(t) in older.made
+        }
+        if not wanted:
+            continue
+        kept = []
+        for entry in reversed(older.entries):
+            if entry.kind != "backward" and any(id(t) in wanted for t in tensors_in(entry.outputs)):
+                kept.append(entry)
+                wanted |= {id(t) for t in tensors_in((entry.args, entry.kwargs)) if t.grad_fn is not None}
+        entries = kept[::-1] + entries
+    return entries
+
+
+@contextlib.contextmanager
+def _everything_put_back(entries: list[Entry]) -> Iterator[None]:
+    """Buffers as they were before the step, for the time of the replay; random state after it."""
+    rng = Rng.now()
+    swapped: list[tuple[nn.Module, str, torch.Tensor | None]] = []
+    flags: list[tuple[nn.Module, bool]] = []
+    done: set[tuple[int, str]] = set()
+    try:
+        for entry in entries:
+            if isinstance(entry.call, nn.Module):
+                flags += [(m, m.training) for m in entry.call.modules()]
+            for owner, name, before in entry.buffers:
+                if (id(owner), name) not in done:
+                    done.add((id(owner), name))
+                    swapped.append((owner, name, owner._buffers.get(name)))
+                    owner._buffers[name] = before.clone()
+        yield
+    finally:
+        for owner, name, value in swapped:
+            owner._buffers[name] = value
+        for module, training in flags:
+            module.training = training
+        rng.put_back()
+
+
+@contextlib.contextmanager
+def _eager() -> Iterator[None]:
+    """Compiled models run their eager code, so that every op has its line."""
+    if "torch._dynamo" not in sys.modules:
+        yield
+        return
+    with torch.compiler.set_stance("force_eager"):
+        yield
+
+
+class _Player:
+    """Makes the calls of a tape again, each tensor replaced by its counterpart in the replay."""
+
+    def __init__(self, tape: Tape, tracer: OpTracer, again: Again, without_scale: bool) -> None:
+        self._tape = tape
+        self._tracer = tracer
+        self._again = again
+        self._without_scale = without_scale
+        self._counterpart: dict[int, Any] = {}
+        self._outside_memory = {key_of(t) for t in tape.used.values()}
+
+    def play(self, entries: list[Entry]) -> None:
+        self._tracer.boundary = sys._getframe()
+        for tensor, before in self._tape.saved.values():
+            self._counterpart[id(tensor)] = before.requires_grad_(tensor.requires_grad)
+        self._note_changes(entries)
+        for entry in entries:
+            try:
+                self._play_one(entry)
+            except Exception as error:
+                self._again.error = error
+                return
+
+    def _note_changes(self, entries: list[Entry]) -> None:
+        for entry in entries:
+            for tensor, version in entry.versions:
+                if version_of(tensor) != version and id(tensor) not in self._tape.saved and entry.kind != "write":
+                    name = f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
+                    sentence = say("watch.operand_changed", what=name)
+                    if sentence not in self._again.notes:
+                        self._again.notes.append(sentence)
+
+    def _play_one(self, entry: Entry) -> None:
+        if entry.kind == "write" or entry.kwargs.get("generator") is not None:
+            return
+        args = map_tensors(entry.args, self._stand_in)
+        kwargs = map_tensors(entry.kwargs, self._stand_in)
+        if changes_its_input(entry.call, kwargs) and self._would_touch_the_program(args, kwargs):
+            return
+        if entry.rng is not None:
+            entry.rng.put_back()
+        self._tracer.base = entry.stack
+        self._tracer.phase = "forward" if entry.kind == "module" else "outside"
+        with _context(entry.context):
+            outputs = self._call(entry, args, kwargs)
+        self._pair(entry.outputs, outputs)
+        if entry.kind == "module":
+            self._again.outputs = list(tensors_in(outputs))
+
+    def _call(self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if entry.kind == "backward":
+            return self._backward(entry, args, kwargs)
+        if isinstance(entry.call, nn.Module):
+            if entry.call.training != entry.training:
+                entry.call.train(entry.training)
+            args = map_tensors(args, _copy_of) if entry.overwritten else args
+            call = entry.call.module if type(entry.call).__name__ == "DistributedDataParallel" else entry.call
+        else:
+            call = entry.call
+        with self._tracer:
+            return call(*args, **kwargs)
+
+    def _backward(self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        tensors = list(tensors_in(args[0] if args else kwargs.get("tensors")))
+        given = args[1] if len(args) > 1 else kwargs.get("grad_tensors")
+        seeds = None if given is None else list(tensors_in(given)) or None
+        if self._without_scale and entry.unscaled is not None:
+            tensors, seeds = [self._stand_in(entry.unscaled)], None
+        self._again.losses += [self._stand_in(entry.unscaled)] if entry.unscaled is not None else tensors
+        wanted = list(tensors_in(kwargs.get("inputs"))) or leaves_of(tensors)
+        wanted = list({id(t): t for t in wanted}.values())
+        if not wanted:
+            return
+        create = bool(kwargs.get("create_graph") or (len(args) > 3 and args[3]))
+        with self._tracer:
+            found = torch.autograd.grad(
+                tensors, wanted, seeds, retain_graph=True, create_graph=create, allow_unused=True
+            )
+        self._again.gradients += [(p, g) for p, g in zip(wanted, found, strict=True) if g is not None]
+
+    def _stand_in(self, tensor: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self._counterpart.get(id(tensor), tensor)
+        if found is tensor and tensor.grad_fn is not None:
+            return self._cut_off(tensor)
+        return found
+
+    def _cut_off(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor whose own history is not on the tape: its value, with a fresh end."""
+        stand_in = tensor.detach().requires_grad_(tensor.requires_grad)
+        self._counterpart[id(tensor)] = stand_in
+        return stand_in
+
+    def _would_touch_the_program(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        target = kwargs.get("out", args[0] if args else None)
+        return any(key_of(t) in self._outside_memory for t in tensors_in(target))
+
+    def _pair(self, recorded: Any, replayed: Any) -> None:
+        old, new = list(tensors_in(recorded)), list(tensors_in(replayed))
+        if len(old) == len(new):
+            for was, now in zip(old, new, strict=True):
+                self._counterpart[id(was)] = now
+
+
+def _copy_of(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().clone().requires_grad_(tensor.requires_grad) if tensor.grad_fn is None else tensor
+
+
+@contextlib.contextmanager
+def _context(context: Context) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        if context.inference:
+            stack.enter_context(torch.inference_mode())
+        stack.enter_context(torch.set_grad_enabled(context.grad))
+        for device, enabled, dtype in context.autocast:
+            stack.enter_context(torch.autocast(device, dtype=dtype, enabled=enabled))
+        yield

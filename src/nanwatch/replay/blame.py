@@ -1,0 +1,148 @@
+"""From a trace to the birth: walk back from the bad loss, gradient or output to the first harmful op.
+
+A birth is an op with finite inputs and a non-finite output, or one that turns a deliberate infinity into
+NaN. A deliberate infinity (a mask, a top-k filter, `full(-inf)`) is no birth by itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nanwatch.records import Numbers
+from nanwatch.replay.trace import Op, Operand, Trace
+
+FORWARD_PHASES = ("data", "forward", "loss", "weights")
+
+
+@dataclass
+class Blame:
+    """The first harmful op, or the tensor from outside the trace that was already bad when `op` read it."""
+
+    op: Op
+    outside: Operand | None = None
+
+
+def first_harmful(trace: Trace, sinks: list[int], backward: bool = False) -> Blame | None:
+    """What made the non-finite values that reached the ops `sinks`. `backward`: the loss was finite, so a
+    value that was born and hidden in the forward pass is not to blame, but what let it back in is."""
+    path = trace.ancestors(sinks)
+    if backward:
+        path = [op for op in path if op.phase in ("backward", "optimizer")]
+        known = {op.index for op in path}
+        return next((Blame(op) for op in path if not any(o.source in known for o in op.bad_inputs)), None)
+    wants_nan = any(o.numbers.nan for i in sinks if i in trace.ops for o in trace.ops[i].outputs)
+    candidates = _nan_candidates(trace, path) if wants_nan else []
+    candidates += [] if candidates else _inf_candidates(path)
+    if candidates:
+        return min(candidates, key=lambda blame: blame.op.index)
+    return _where_a_deliberate_infinity_escapes(path)
+
+
+def _nan_candidates(trace: Trace, path: list[Op]) -> list[Blame]:
+    found = []
+    for op in path:
+        outside = _bad_from_outside(op)
+        if outside is not None and outside.numbers.nan:
+            found.append(Blame(op, outside))
+        elif op.makes_nan:
+            behind = _inf_candidates(trace.ancestors([op.index]))
+            found.append(min(behind, key=lambda blame: blame.op.index) if behind else Blame(op))
+    return found
+
+
+def _inf_candidates(path: list[Op]) -> list[Blame]:
+    """Infinities that nobody asked for: born of finite values, or brought in from outside."""
+    found = []
+    for op in path:
+        outside = _bad_from_outside(op)
+        if outside is not None and not looks_like_mask(outside.numbers):
+            found.append(Blame(op, outside))
+        elif op.makes_inf and not op.deliberate and not op.makes_nan:
+            found.append(Blame(op))
+    return found
+
+
+def _bad_from_outside(op: Op) -> Operand | None:
+    """A non-finite input that no traced op wrote."""
+    worst = None
+    for operand in op.bad_inputs:
+        if operand.source is None and (worst is None or operand.numbers.nan > worst.numbers.nan):
+            worst = operand
+    return worst
+
+
+def looks_like_mask(numbers: Numbers) -> bool:
+    """Infinities on purpose: no NaN, one sign, and every finite value the same (0 for an additive mask)."""
+    if numbers.nan or (numbers.posinf and numbers.neginf):
+        return False
+    return numbers.min is None or numbers.min == numbers.max
+
+
+def _where_a_deliberate_infinity_escapes(path: list[Op]) -> Blame | None:
+    """All infinities were asked for, and yet one arrived: name the op that took it out of its mask."""
+    for op in path:
+        if not op.bad_inputs or not op.bad_outputs:
+            continue
+        widest = max(o.numbers.count for o in op.bad_inputs)
+        if all(o.numbers.count < widest for o in op.bad_outputs):
+            return Blame(op)
+    births = [op for op in path if op.makes_inf]
+    return Blame(births[0]) if births else (Blame(path[0]) if path else None)
+
+
+def hidden_births(trace: Trace, step: int) -> list[tuple[Op, Op]]:
+    """(birth, the op that hid it) for what was born in this step and seen by nothing afterwards."""
+    found = []
+    for op in trace.ops.values():
+        if op.step != step or op.deliberate or not (op.makes_nan or op.makes_inf):
+            continue
+        hider = _hider(trace, op)
+        if hider is not None:
+            found.append((op, hider))
+    return found
+
+
+def _hider(trace: Trace, birth: Op) -> Op | None:
+    seen = {birth.index}
+    waiting = [birth.index]
+    hider = None
+    while waiting:
+        for reader in trace.readers(waiting.pop()):
+            if reader.index in seen:
+                continue
+            seen.add(reader.index)
+            if reader.hides:
+                hider = hider or reader
+            else:
+                waiting.append(reader.index)
+    return hider
+
+
+def way(trace: Trace, birth: int, sinks: list[int]) -> list[Op]:
+    """The ops from the birth (without it) to the nearest of `sinks`, in order."""
+    came_from: dict[int, int | None] = {birth: None}
+    waiting = [birth]
+    goals = set(sinks)
+    forward: dict[int, list[int]] = {}
+    for op in trace.ops.values():
+        for operand in op.bad_inputs:
+            if operand.source is not None and op.bad_outputs:
+                forward.setdefault(operand.source, []).append(op.index)
+    while waiting:
+        index = waiting.pop(0)
+        if index in goals:
+            return _unwind(trace, came_from, index)
+        for following in forward.get(index, ()):
+            if following not in came_from:
+                came_from[following] = index
+                waiting.append(following)
+    return []
+
+
+def _unwind(trace: Trace, came_from: dict[int, int | None], index: int) -> list[Op]:
+    ops = []
+    at: int | None = index
+    while at is not None and came_from[at] is not None:
+        ops.append(trace.ops[at])
+        at = came_from[at]
+    return ops[::-1]

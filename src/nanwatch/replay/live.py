@@ -1,0 +1,139 @@
+"""The audit: the op tracer on the running program itself, the first seconds in full, then now and then.
+
+Forward, loss, data and optimizer ops are traced as they happen; backward is not (a few of torch's
+derivative formulas take another path under a tracer, which would cost bit-identity). Nothing of the
+program is run twice. The share of the run's time it may take is bounded.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+
+from nanwatch.replay.storages import Storages
+from nanwatch.replay.trace import Op
+from nanwatch.replay.tracer import OpTracer
+from nanwatch.watching.module_calls import Scope
+from nanwatch.watching.stack import Stack
+from nanwatch.watching.tape import tensors_in
+
+FIRST_SECONDS = 5.0
+SHARE = 0.01
+
+_at = torch._C._get_dispatch_stack_at
+_depth = torch._C._len_torch_dispatch_stack
+
+
+class _TimedTracer(OpTracer):
+    """An op tracer that knows what it has cost, and can be told to look away."""
+
+    def __init__(self, scope: Scope) -> None:
+        super().__init__(scope)
+        self.spent = 0.0
+        self.looking = False
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if not self.looking or torch._C._current_autograd_node() is not None or _capturing():
+            return function(*args, **(kwargs or {}))
+        began = time.perf_counter()
+        try:
+            return super().__torch_dispatch__(function, types, args, kwargs)
+        finally:
+            self.spent += time.perf_counter() - began
+
+
+def _capturing() -> bool:
+    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+
+
+class LiveTracer:
+    """`watch.LiveTrace`: decides at each step whether to trace it, within its budget of time."""
+
+    def __init__(self, first_seconds: float = FIRST_SECONDS, share: float = SHARE) -> None:
+        self.scope = Scope()
+        self.tracer = _TimedTracer(self.scope)
+        self.active = False
+        self._on = False
+        self._first_seconds = first_seconds
+        self._share = share
+        self._began = time.perf_counter()
+        self._step_cost = 0.0
+        self._spent_before = 0.0
+        self._arrivals: Storages[Stack] = Storages()
+
+    @property
+    def phase(self) -> str:
+        return self.tracer.phase
+
+    @phase.setter
+    def phase(self, value: str) -> None:
+        self.tracer.phase = value
+
+    def begin_step(self, step: int) -> bool:
+        self.tracer.new_step(step)
+        self._arrivals.sweep()
+        self._spent_before = self.tracer.spent
+        self.active = self._affordable()
+        return self.active
+
+    def _affordable(self) -> bool:
+        if self.tracer.spent < self._first_seconds:
+            return True
+        elapsed = time.perf_counter() - self._began
+        return self.tracer.spent + self._step_cost - self._first_seconds <= self._share * elapsed
+
+    def end_step(self) -> None:
+        if self.active:
+            self._step_cost = max(self.tracer.spent - self._spent_before, 1e-3)
+
+    def resume(self) -> None:
+        if not self.active:
+            self.pause()
+            return
+        self.tracer.looking = True
+        if not self._on:
+            self.tracer.__enter__()
+            self._on = True
+
+    def pause(self) -> None:
+        """Off the stack, or, when the program has put a mode of its own on top, blind."""
+        self.tracer.looking = False
+        if self._on and _depth() and _at(_depth() - 1) is self.tracer:
+            self.tracer.__exit__(None, None, None)
+            self._on = False
+
+    def leave_for_good(self) -> None:
+        self.active = False
+        self.pause()
+
+    def arrived(self, value: Any, stack: Stack) -> None:
+        """A tensor came in without any op: remember where."""
+        for tensor in tensors_in(value):
+            self._arrivals.put(tensor, stack)
+
+    def arrival_of(self, tensor: torch.Tensor) -> Stack | None:
+        return self._arrivals.get(tensor)
+
+    def writer_of(self, tensor: torch.Tensor) -> int | None:
+        """The traced op that last wrote something non-finite into this memory."""
+        index = self.tracer.writers.get(tensor)
+        return index if index in self.tracer.trace.ops else None
+
+    def harmful_now(self) -> bool:
+        return bool(self.harmful_writers())
+
+    def harmful_writers(self) -> list[int]:
+        """Ops of the optimizer's own arithmetic that made something non-finite in this step."""
+        return [op.index for op in self.tracer.trace.ops.values() if self._bad_update(op)]
+
+    def _bad_update(self, op: Op) -> bool:
+        return (
+            op.phase == "optimizer"
+            and op.step == self.tracer.step
+            and bool(op.bad_outputs)
+            and self.tracer.writers.holds(op.index)
+        )

@@ -1,0 +1,92 @@
+"""What an aten op does to its arguments, read once from its schema."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+
+ALLOCATES = ("empty", "new_empty", "resize_", "_empty_affine_quantized", "set_")
+OVERWRITES = frozenset(
+    "copy_ fill_ zero_ normal_ uniform_ bernoulli_ random_ exponential_ log_normal_ cauchy_ geometric_ set_ "
+    "detach_ resize_ resize_as_ _foreach_copy_ _foreach_zero_".split()
+)
+"""In-place ops whose result does not depend on what was there before."""
+
+UPDATED_BY_NAME = ("running_mean", "running_var")
+"""Arguments that batch norm writes although its schema does not say so."""
+
+
+@dataclass(frozen=True)
+class OpFacts:
+    name: str
+    written: frozenset[str]
+    reads_what_it_writes: bool
+    allocates: bool
+    is_view: bool
+    names: tuple[str, ...]
+
+
+@cache
+def op_facts(function: Any) -> OpFacts:
+    schema = function._schema
+    base = schema.name.split("::")[-1]
+    names = tuple(a.name for a in schema.arguments)
+    written = {a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write}
+    written |= {name for name in names if name in UPDATED_BY_NAME and "backward" not in base}
+    return OpFacts(
+        name=str(function),
+        written=frozenset(written),
+        reads_what_it_writes=base not in OVERWRITES and not written <= {"out"},
+        allocates=base.startswith(ALLOCATES[:2]) or base in ALLOCATES,
+        is_view=bool(function.is_view),
+        names=names,
+    )
+
+
+def named_arguments(facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
+    """(name in the schema, value) of each argument that was given."""
+    return [*zip(facts.names, args, strict=False), *kwargs.items()]
+
+
+def tensors_by_name(arguments: list[tuple[str, Any]]) -> list[tuple[str, torch.Tensor]]:
+    """The tensors among the arguments; those in lists are numbered."""
+    found = []
+    for name, value in arguments:
+        if isinstance(value, torch.Tensor):
+            found.append((name, value))
+        elif isinstance(value, (list, tuple)):
+            found += [(f"{name}[{i}]", v) for i, v in enumerate(value) if isinstance(v, torch.Tensor)]
+    return found
+
+
+def output_tensors(outputs: Any) -> list[torch.Tensor]:
+    if isinstance(outputs, torch.Tensor):
+        return [outputs]
+    if isinstance(outputs, (list, tuple)):
+        return [t for item in outputs for t in output_tensors(item)]
+    return []
+
+
+def infinite_constants(arguments: list[tuple[str, Any]]) -> list[float]:
+    """Plain numbers among the arguments that are NaN or infinite: somebody wrote them there."""
+    found = []
+    for _, value in arguments:
+        for item in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(item, float) and not math.isfinite(item):
+                found.append(item)
+    return found
+
+
+def plain_arguments(arguments: list[tuple[str, Any]]) -> str:
+    """The arguments that are no tensors, as text."""
+    shown = []
+    for name, value in arguments:
+        if value is None or output_tensors(value):
+            continue
+        text = repr(value)
+        shown.append(f"{name}={text if len(text) <= 60 else text[:57] + '...'}")
+    return ", ".join(shown)

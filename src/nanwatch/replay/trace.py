@@ -1,0 +1,116 @@
+"""What the tracer writes down: the ops through which a non-finite value passed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from nanwatch.records import Numbers
+from nanwatch.watching.module_calls import path_of
+from nanwatch.watching.stack import Stack
+
+
+@dataclass(slots=True)
+class Operand:
+    """A tensor that an op read or wrote."""
+
+    numbers: Numbers
+    key: int
+    source: int | None = None
+    """Of an input that is not finite: the index of the op that wrote it, None if no traced op did."""
+    value: torch.Tensor | None = None
+    """Of an input that is not finite and comes from outside the trace: the tensor itself."""
+
+    @property
+    def bad(self) -> bool:
+        return not self.numbers.finite
+
+
+@dataclass(slots=True)
+class Op:
+    """One traced op with something non-finite in or out."""
+
+    index: int
+    name: str
+    step: int
+    phase: str
+    modules: tuple[nn.Module, ...]
+    stack: Stack
+    node: str | None
+    inputs: list[Operand]
+    outputs: list[Operand]
+    constants: list[float]
+    arguments: str
+    call: tuple[Any, tuple[Any, ...], dict[str, Any]] | None = None
+    """The op with copies of its operands, to run it again; kept for births only."""
+    output: torch.Tensor | None = None
+    """Of a birth: the first bad output, copied."""
+    writes_elsewhere: bool = False
+
+    @property
+    def module(self) -> str | None:
+        return path_of(self.modules)
+
+    @property
+    def bad_inputs(self) -> list[Operand]:
+        return [o for o in self.inputs if o.bad]
+
+    @property
+    def bad_outputs(self) -> list[Operand]:
+        return [o for o in self.outputs if o.bad]
+
+    @property
+    def makes_nan(self) -> bool:
+        return any(o.numbers.nan for o in self.outputs) and not any(o.numbers.nan for o in self.inputs)
+
+    @property
+    def makes_inf(self) -> bool:
+        """Infinite out of finite inputs (a NaN beside it is makes_nan's business)."""
+        return bool(self.bad_outputs) and not self.bad_inputs
+
+    @property
+    def hides(self) -> bool:
+        return bool(self.bad_inputs) and not self.bad_outputs
+
+    @property
+    def deliberate(self) -> bool:
+        """The infinities it makes were asked for: a constant in the call, or the log of a 0/1 mask."""
+        if any(o.numbers.nan for o in self.outputs) or self.phase == "optimizer":
+            return False
+        if self.constants:
+            return True
+        return self.name.startswith("aten.log.") and all(_zero_or_one(o.numbers) for o in self.inputs)
+
+
+def _zero_or_one(n: Numbers) -> bool:
+    """Whether the tensor can only hold zeros and ones: then its sum of squares is its sum."""
+    if n.min is None or n.max is None or n.mean is None or n.norm is None or n.count == 0:
+        return False
+    total = n.mean * n.count
+    return n.min == 0 and n.max == 1 and abs(n.norm**2 - total) <= 1e-3 * max(total, 1)
+
+
+@dataclass
+class Trace:
+    """All that one tracer saw, oldest first."""
+
+    ops: dict[int, Op] = field(default_factory=dict)
+
+    def ancestors(self, start: list[int]) -> list[Op]:
+        """The ops from which non-finite values reached the ops in `start`, oldest first."""
+        seen: set[int] = set()
+        waiting = list(start)
+        while waiting:
+            index = waiting.pop()
+            if index in seen or index not in self.ops:
+                continue
+            seen.add(index)
+            waiting += [o.source for o in self.ops[index].bad_inputs if o.source is not None]
+        return [self.ops[i] for i in sorted(seen)]
+
+    def readers(self, index: int) -> list[Op]:
+        """The ops that read what op `index` made."""
+        return [op for op in self.ops.values() if any(o.source == index for o in op.inputs)]

@@ -1,0 +1,291 @@
+"""The op tracer: every aten op, what went in and what came out.
+
+Reads each output once. Inputs are read only when an output is not finite, or before an op that
+overwrites them. Costs several times the traced code; that is why it runs on one step only.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from nanwatch.records import Numbers
+from nanwatch.replay.op_facts import (
+    OpFacts,
+    infinite_constants,
+    named_arguments,
+    op_facts,
+    output_tensors,
+    plain_arguments,
+    tensors_by_name,
+)
+from nanwatch.replay.storages import Storages, key_of
+from nanwatch.replay.trace import Op, Operand, Trace
+from nanwatch.tensors import is_finite, numbers
+from nanwatch.watching.module_calls import Scope
+from nanwatch.watching.stack import Stack, is_library, take_stack
+
+COPY_BYTES = 64 * 2**20
+"""Operands up to this size are copied for the repro of a birth."""
+
+MOST_BIRTHS_KEPT = 50
+"""Births whose operands are kept, per step."""
+
+Origin = tuple[Stack, tuple[torch.nn.Module, ...]]
+
+
+class OpTracer(TorchDispatchMode):
+    """Writes a `Trace`. `phase` says what the program is doing; `base` is put under each stack."""
+
+    def __init__(self, scope: Scope) -> None:
+        super().__init__()
+        self.trace = Trace()
+        self.scope = scope
+        self.step = 0
+        self.phase = "outside"
+        self.base: Stack = ()
+        self.boundary: FrameType | None = None
+        """The frame that runs the traced code: stacks are cut there and `base` put under them."""
+        self.roots_called = False
+        self.writers: Storages[int] = Storages()
+        """memory -> the op that last wrote something non-finite there."""
+        self.allocated: Storages[Op] = Storages()
+        """memory nobody has written yet -> the op that allocated it."""
+        self._derived: Storages[bool] = Storages()
+        """memory that holds what a root module computed."""
+        self._origins: dict[int, Origin] = {}
+        """sequence number of an autograd node -> where its forward op was."""
+        self._next = 0
+        self._kept = 0
+        self._lock = threading.RLock()
+
+    def new_step(self, step: int) -> None:
+        self.step = step
+        self._origins.clear()
+        self._kept = 0
+        self.roots_called = self.roots_called or False
+        for memory in (self.writers, self.allocated, self._derived):
+            memory.sweep()
+        self._forget_dead_ops()
+
+    def _forget_dead_ops(self) -> None:
+        """Keep only the ops that lead to non-finite values that are still there."""
+        needed = {op.index for op in self.trace.ancestors([index for _, index in self.writers.alive()])}
+        self.trace.ops = {i: op for i, op in self.trace.ops.items() if i in needed}
+        for op in self.trace.ops.values():
+            op.output = None
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        facts = op_facts(function)
+        arguments = named_arguments(facts, args, kwargs)
+        inputs = tensors_by_name(arguments)
+        node = torch._C._current_autograd_node()
+        before = self._before(facts, inputs) if facts.written else {}
+        outputs = function(*args, **kwargs)
+        with self._lock:
+            self._after(function, facts, args, kwargs, arguments, inputs, before, outputs, node, sys._getframe(1))
+        return outputs
+
+    def _before(self, facts: OpFacts, inputs: list[tuple[str, torch.Tensor]]) -> dict[str, tuple[Numbers, Any]]:
+        """What an in-place op is about to overwrite: its numbers, and a copy if it is not too large."""
+        if not facts.reads_what_it_writes:
+            return {}
+        taken: dict[str, tuple[Numbers, Any]] = {}
+        for name, tensor in inputs:
+            if name.split("[")[0] in facts.written and measurable(tensor):
+                taken[name] = (numbers(tensor, name), _copy(tensor))
+        return taken
+
+    def _after(
+        self,
+        function: Any,
+        facts: OpFacts,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        arguments: list[tuple[str, Any]],
+        inputs: list[tuple[str, torch.Tensor]],
+        before: dict[str, tuple[Numbers, Any]],
+        outputs: Any,
+        node: Any,
+        frame: FrameType,
+    ) -> None:
+        written = [t for name, t in inputs if name.split("[")[0] in facts.written]
+        results = output_tensors(outputs)
+        results += [t for t in written if all(t is not r for r in results)]
+        phase = self._phase_of(inputs, results, node)
+        stack = self._note_origin(node, frame)
+        if facts.allocates:
+            self._note_allocation(facts, results, phase, stack, node)
+            return
+        tainted = bool(self.writers) and any(self.writers.get(t) is not None for _, t in inputs)
+        if facts.is_view and not tainted:
+            return
+        bad = any(measurable(t) and not is_finite(t) for t in results)
+        if not bad:
+            for tensor in written:
+                self._clean(tensor)
+            if not tainted:
+                return
+        op = self._write_down(facts, arguments, inputs, before, results, phase, stack, node)
+        if (op.makes_nan or (op.makes_inf and not op.deliberate)) and self._kept < MOST_BIRTHS_KEPT:
+            self._keep(op, function, args, kwargs, before, results)
+
+    def _phase_of(self, inputs: list[tuple[str, torch.Tensor]], results: list[torch.Tensor], node: Any) -> str:
+        if node is not None:
+            return "backward"
+        if self.phase != "outside":
+            if self.phase == "forward":
+                self.roots_called = True
+                for tensor in results:
+                    self._derived.put(tensor, True)
+            return self.phase
+        if any(self._derived.get(t) for _, t in inputs):
+            for tensor in results:
+                self._derived.put(tensor, True)
+            return "loss"
+        if any(t.requires_grad for _, t in inputs) and torch.is_grad_enabled():
+            return "loss" if self.roots_called else "forward"
+        return "data"
+
+    def _note_origin(self, node: Any, frame: FrameType) -> tuple[Stack, tuple[torch.nn.Module, ...]]:
+        """Where this op is, for itself and for the backward of the node it belongs to."""
+        own = take_stack(frame, self.boundary)
+        if node is None:
+            place = (own + self.base, self.scope.now())
+        else:
+            forward = self._origin_of(node)
+            if any(not is_library(code.co_filename) for code, _ in own):
+                modules = self.scope.now() or forward[1]
+                place = (own + forward[0], modules)
+            else:
+                place = forward
+        self._origins.setdefault(torch.autograd._get_sequence_nr() - 1, place)  # type: ignore[attr-defined]
+        return place
+
+    def _origin_of(self, node: Any) -> Origin:
+        number = node._sequence_nr()
+        found = self._origins.get(number)
+        return found if found is not None else (self.base, ())
+
+    def _note_allocation(
+        self, facts: OpFacts, results: list[torch.Tensor], phase: str, place: Origin, node: Any
+    ) -> None:
+        """Fresh memory holds whatever was there: nobody's fault until somebody reads it."""
+        for tensor in results:
+            self.writers.drop(tensor)
+            op = Op(-1, facts.name, self.step, phase, place[1], place[0], None, [], [], [], "")
+            self.allocated.put(tensor, op)
+
+    def _clean(self, tensor: torch.Tensor) -> None:
+        """A finite value was written: what was there before is gone, if all of it was overwritten."""
+        if tensor.layout is not torch.strided:
+            return
+        whole = tensor.numel() * tensor.element_size() >= tensor.untyped_storage().nbytes()
+        if whole:
+            self.writers.drop(tensor)
+            self.allocated.drop(tensor)
+
+    def _write_down(
+        self,
+        facts: OpFacts,
+        arguments: list[tuple[str, Any]],
+        inputs: list[tuple[str, torch.Tensor]],
+        before: dict[str, tuple[Numbers, Any]],
+        results: list[torch.Tensor],
+        phase: str,
+        place: Origin,
+        node: Any,
+    ) -> Op:
+        index = self._next
+        self._next += 1
+        read = []
+        for name, tensor in inputs:
+            base = name.split("[")[0]
+            if base in facts.written and name not in before:
+                continue
+            measured = before[name][0] if name in before else numbers(tensor, name)
+            operand = Operand(measured, key_of(tensor))
+            if operand.bad:
+                self._note_source(operand, tensor)
+            read.append(operand)
+        op = Op(
+            index=index,
+            name=facts.name,
+            step=self.step,
+            phase=phase,
+            modules=place[1],
+            stack=place[0],
+            node=node.name() if node is not None else None,
+            inputs=read,
+            outputs=[Operand(numbers(t), key_of(t)) for t in results],
+            constants=infinite_constants(arguments),
+            arguments=plain_arguments(arguments),
+        )
+        self.trace.ops[index] = op
+        for tensor, operand in zip(results, op.outputs, strict=True):
+            if operand.bad:
+                self.writers.put(tensor, index)
+                self.allocated.drop(tensor)
+        return op
+
+    def _note_source(self, operand: Operand, tensor: torch.Tensor) -> None:
+        """Who wrote a non-finite input: a traced op, nobody since it was allocated, or somebody outside."""
+        operand.source = self.writers.get(tensor)
+        if operand.source is not None:
+            return
+        allocation = self.allocated.get(tensor)
+        if allocation is None:
+            operand.value = tensor
+            return
+        if allocation.index < 0:
+            allocation.index = self._next
+            self._next += 1
+            allocation.outputs = [Operand(operand.numbers, operand.key)]
+            self.trace.ops[allocation.index] = allocation
+        operand.source = allocation.index
+
+    def _keep(
+        self,
+        op: Op,
+        function: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        before: dict[str, tuple[Numbers, Any]],
+        results: list[torch.Tensor],
+    ) -> None:
+        """Copies of the operands as they were before the op ran, and of what it made."""
+        self._kept += 1
+        facts = op_facts(function)
+        names = [name for name, _ in zip(facts.names, args, strict=False)]
+        kept_args = tuple(_keep_value(n, v, before) for n, v in zip(names, args, strict=True))
+        kept_kwargs = {n: _keep_value(n, v, before) for n, v in kwargs.items()}
+        op.call = (function, kept_args, kept_kwargs)
+        worst = next((t for t in results if measurable(t) and not is_finite(t)), None)
+        op.output = None if worst is None else _copy(worst)
+
+
+def measurable(tensor: torch.Tensor) -> bool:
+    return (tensor.is_floating_point() or tensor.is_complex()) and tensor.device.type != "meta"
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor | None:
+    if tensor.numel() * tensor.element_size() > COPY_BYTES:
+        return None
+    with torch.no_grad():
+        return tensor.detach().clone()
+
+
+def _keep_value(name: str, value: Any, before: dict[str, tuple[Numbers, Any]]) -> Any:
+    if isinstance(value, torch.Tensor):
+        return before[name][1] if name in before else _copy(value)
+    if isinstance(value, (list, tuple)):
+        return [_keep_value(f"{name}[{i}]", item, before) for i, item in enumerate(value)]
+    return value

@@ -1,0 +1,26 @@
+"""The numbers of one tensor, or of many: finite or not, counts, extremes, norms, in one pass over memory.
+
+    numbers(t), many_numbers(ts)   records.Numbers, on the host
+    is_finite(t)                   the verdict alone, on the host
+    norm_and_verdict(gradients)    the total norm, left on the device: non-finite when a gradient is
+    statistics(x)                  torch.ops.nanwatch.statistics: seven numbers, left on the device
+
+The CPU kernels are C, compiled in the background by the first call and cached for the user; until they are
+ready, and where there is no compiler, torch does the same more slowly. `wait_until_ready()` waits for them.
+"""
+
+from nanwatch.tensors.compiled import wait_until_ready
+from nanwatch.tensors.gradients import norm_and_verdict
+from nanwatch.tensors.measure import many_numbers, numbers
+from nanwatch.tensors.statistics_op import FIELDS, statistics
+from nanwatch.tensors.verdict import is_finite
+
+__all__ = [
+    "FIELDS",
+    "is_finite",
+    "many_numbers",
+    "norm_and_verdict",
+    "numbers",
+    "statistics",
+    "wait_until_ready",
+]

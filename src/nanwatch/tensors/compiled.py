@@ -1,0 +1,145 @@
+"""Compiles `kernels.c` for this machine, once per user, and never in anybody's way.
+
+The first request starts the compiler as a separate process and returns at once; a later request finds the
+library ready. Until then, and whenever anything fails (no compiler, no writable cache, a broken library),
+the answer is None and the caller uses torch. Nothing ever waits, except `wait_until_ready`, for benchmarks,
+tests and scans. `NANWATCH_NO_CC=1` switches all of it off.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+FLAGS = "-O3 -std=gnu11 -fopenmp-simd -fno-math-errno -fno-trapping-math -shared -fPIC -pthread"
+COMPILERS = ("cc", "gcc", "clang")
+SECONDS_BETWEEN_LOOKS = 0.05
+COMPILE_THEN_RENAME = (
+    'umask 077; work=$0; trap \'rm -f "$work"\' EXIT; '
+    '"$1" -march=native $4 "$2" -o "$work" || "$1" $4 "$2" -o "$work" && mv -f "$work" "$3"'
+)
+
+_SOURCE = Path(__file__).with_name("kernels.c")
+_library: ctypes.CDLL | None = None
+_compiler: subprocess.Popen[bytes] | None = None
+_target: Path | None = None
+_settled = False
+_next_look = 0.0
+
+
+def library() -> ctypes.CDLL | None:
+    """The compiled kernels, or None while there are none. Starts the compiler when called first."""
+    if _settled or time.monotonic() < _next_look:
+        return _library
+    try:
+        _look()
+    except Exception:
+        _settle(None)
+    return _library
+
+
+def wait_until_ready(seconds: float = 60.0) -> bool:
+    """Waits for the compiler; whether the compiled kernels can be used."""
+    deadline = time.monotonic() + seconds
+    while library() is None and not _settled and time.monotonic() < deadline:
+        time.sleep(SECONDS_BETWEEN_LOOKS)
+    return _library is not None
+
+
+def _look() -> None:
+    global _compiler, _target, _next_look
+    if _target is None:
+        if os.environ.get("NANWATCH_NO_CC", "") not in ("", "0"):
+            return _settle(None)
+        compiler = _find_compiler()
+        _target = _cache_folder() / f"kernels-{_fingerprint(compiler)}.so"
+        if not _target.exists():
+            if compiler is None:
+                return _settle(None)
+            _compiler = _start(compiler, _target)
+    if _target.exists():
+        return _settle(_load(_target))
+    if _compiler is None or _compiler.poll() is not None:
+        return _settle(None)
+    _next_look = time.monotonic() + SECONDS_BETWEEN_LOOKS
+    return None
+
+
+def _settle(found: ctypes.CDLL | None) -> None:
+    global _library, _settled, _compiler
+    _library, _settled = found, True
+    if _compiler is not None:
+        _reap(_compiler)
+    _compiler = None
+
+
+def _reap(compiler: subprocess.Popen[bytes]) -> None:
+    try:
+        compiler.wait(timeout=0.2)
+    except subprocess.TimeoutExpired:
+        pass
+
+
+def _find_compiler() -> str | None:
+    wanted = (os.environ.get("CC", ""), *COMPILERS)
+    return next((found for name in wanted if name and (found := shutil.which(name))), None)
+
+
+def _cache_folder() -> Path:
+    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(root) / "nanwatch"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
+
+
+def _fingerprint(compiler: str | None) -> str:
+    made_by = os.path.realpath(compiler) if compiler else "none"
+    parts = [_SOURCE.read_text(), FLAGS, made_by, _cpu()]
+    if compiler:
+        about = os.stat(made_by)
+        parts.append(f"{about.st_size} {about.st_mtime_ns}")
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
+
+
+def _cpu() -> str:
+    """The model and the instruction sets: code made for one processor may not run on the next."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as described:
+            first = described.read(8192).split("\n\n")[0].splitlines()
+    except OSError:
+        return f"{platform.machine()} {platform.processor()}"
+    telling = ("model name", "flags", "Features", "CPU part", "CPU implementer")
+    return "\n".join(line for line in first if line.startswith(telling))
+
+
+def _start(compiler: str, target: Path) -> subprocess.Popen[bytes]:
+    """The shell renames the finished file, so the work is not lost when this program ends first."""
+    unfinished = target.with_suffix(f".{os.getpid()}.{time.time_ns()}.tmp")
+    arguments = [str(unfinished), compiler, str(_SOURCE), str(target), FLAGS]
+    return subprocess.Popen(
+        ["/bin/sh", "-c", COMPILE_THEN_RENAME, *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def _load(path: Path) -> ctypes.CDLL:
+    about = path.stat()
+    if about.st_uid != os.getuid() or about.st_mode & 0o022:
+        raise PermissionError(f"{path} could have been written by somebody else")
+    found = ctypes.CDLL(str(path))
+    pointer, count, small = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
+    found.nanwatch_statistics.argtypes = [pointer, count, small, small, pointer]
+    found.nanwatch_finite.argtypes = [pointer, count, small, small]
+    found.nanwatch_squares.argtypes = [pointer, pointer, pointer, count, small]
+    found.nanwatch_squares.restype = ctypes.c_double
+    found.nanwatch_bytes.argtypes = [pointer, count, pointer]
+    return found

@@ -1,0 +1,111 @@
+"""The L2 norm of many CUDA tensors by one kernel over all of them, without waiting for the device.
+
+The kernel reads a small table of addresses and sizes. In a steady training loop the allocator hands out the
+same addresses each step, so the table is already on the device and two launches are all that is done.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from nanwatch.tensors import cuda
+
+CHUNK = 1 << 16
+UNROLL = 4
+WARPS = 8
+TABLES_KEPT = 16
+NORM_TILE = 1024
+BEYOND_ALL_CHUNKS = 1 << 62
+
+Key = tuple[object, ...]
+
+
+class Table(NamedTuple):
+    """On the device, in three rows: the first chunk of each tensor, its address, its size."""
+
+    rows: Tensor
+    columns: int
+    chunks: int
+    aligned: bool
+
+
+_tables: OrderedDict[Key, Table] = OrderedDict()
+
+
+def norm_of_rows(rows: list[Tensor], device: torch.device) -> Tensor:
+    """A 0-dim float32 tensor. Every row is contiguous memory of a dtype in FLOATS."""
+    if not rows:
+        return torch.zeros((), dtype=torch.float32, device=device)
+    by_dtype: dict[torch.dtype, list[Tensor]] = {}
+    for row in rows:
+        by_dtype.setdefault(row.dtype, []).append(row)
+    if cuda.kernels() is None or torch.cuda.is_current_stream_capturing():
+        return _norm_by_foreach(by_dtype)
+    with torch.cuda.device(device):
+        return _norm_by_table(by_dtype, device)
+
+
+def _norm_by_foreach(by_dtype: dict[torch.dtype, list[Tensor]]) -> Tensor:
+    norms: list[Tensor] = []
+    for dtype, rows in by_dtype.items():
+        wide = torch.float64 if dtype is torch.float64 else torch.float32
+        norms += torch._foreach_norm(rows, 2, wide)
+    if len({norm.dtype for norm in norms}) > 1:
+        norms = [norm.to(torch.float64) for norm in norms]
+    return torch.linalg.vector_norm(torch.stack(norms)).to(torch.float32)
+
+
+def _norm_by_table(by_dtype: dict[torch.dtype, list[Tensor]], device: torch.device) -> Tensor:
+    module = cuda.kernels()
+    assert module is not None
+    stream = torch.cuda.current_stream(device).cuda_stream
+    tables = [(dtype, _table(rows, device, stream)) for dtype, rows in by_dtype.items()]
+    total = sum(table.chunks for _, table in tables)
+    parts = torch.empty(total, dtype=torch.float64, device=device)
+    done = 0
+    for dtype, table in tables:
+        module.squares_kernel[(table.chunks,)](
+            table.rows,
+            parts[done:] if done else parts,
+            TENSORS=table.columns,
+            CHUNK=CHUNK,
+            STORED=getattr(module.tl, str(dtype).removeprefix("torch.")),
+            ALIGNED=table.aligned,
+            REAL=module.tl.float64 if dtype is torch.float64 else module.tl.float32,
+            TILE=cuda.TILE_BYTES // dtype.itemsize,
+            UNROLL=UNROLL,
+            num_warps=WARPS,
+        )
+        done += table.chunks
+    norm = torch.empty((), dtype=torch.float32, device=device)
+    module.norm_kernel[(1,)](parts, norm, total, TILE=NORM_TILE)
+    return norm
+
+
+def _table(rows: list[Tensor], device: torch.device, stream: int) -> Table:
+    addresses = [row.data_ptr() for row in rows]
+    counts = [row.numel() for row in rows]
+    key = (device, stream, tuple(addresses), tuple(counts))
+    table = _tables.get(key)
+    if table is None:
+        table = _tables[key] = _new_table(addresses, counts, device)
+        if len(_tables) > TABLES_KEPT:
+            _tables.popitem(last=False)
+    return table
+
+
+def _new_table(addresses: list[int], counts: list[int], device: torch.device) -> Table:
+    first_chunks, chunks = [], 0
+    for count in counts:
+        first_chunks.append(chunks)
+        chunks += -(-count // CHUNK)
+    columns = max(16, 1 << (len(counts) - 1).bit_length())
+    empty = [0] * (columns - len(counts))
+    beyond = [BEYOND_ALL_CHUNKS] * len(empty)
+    pinned = torch.tensor([first_chunks + beyond, addresses + empty, counts + empty], pin_memory=True)
+    aligned = not any(address % 16 for address in addresses)
+    return Table(pinned.to(device, non_blocking=True), columns, chunks, aligned)

@@ -1,0 +1,105 @@
+"""`norm_and_verdict`: one number that is not finite when some gradient is not. The hot path of the watcher."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from nanwatch.tensors import compiled, cuda
+from nanwatch.tensors.cpu import TYPE_NUMBERS
+from nanwatch.tensors.cuda_norm import norm_of_rows
+from nanwatch.tensors.measure import tally_of
+from nanwatch.tensors.memory import flat_memory, parts_of
+from nanwatch.tensors.plain_dispatch import plain_dispatch
+
+
+def norm_and_verdict(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """One 0-dim float32 tensor for each device that holds a gradient: their total L2 norm, not yet waited for.
+
+    It is not finite when some gradient is not, and also, in rare cases, when finite gradients are so large
+    that their norm (on CUDA: the square of one chunk's norm) does not fit float32: confirm with `is_finite`.
+    No tensors give an empty list. May be called while a CUDA graph is captured.
+    """
+    with plain_dispatch():
+        by_device: dict[torch.device, list[Tensor]] = {}
+        for t in tensors:
+            by_device.setdefault(t.device, []).append(t)
+        return [_norm(device, group) for device, group in by_device.items()]
+
+
+def _norm(device: torch.device, gradients: list[Tensor]) -> Tensor:
+    rows, others = _plain_rows(gradients)
+    if device.type == "cuda":
+        return _with_others_on_cuda(norm_of_rows(rows, device), others)
+    if device.type != "cpu":
+        rows, others = [], gradients
+    squares = _squares_on_the_host(rows) + sum(_squares_of_any(g) for g in others)
+    return torch.tensor(squares, dtype=torch.float64).sqrt().to(torch.float32)
+
+
+def _plain_rows(gradients: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+    """The gradients whose values fill float memory without gaps, and those that need a closer look."""
+    rows, others = [], []
+    for g in gradients:
+        row = _plain_row(g)
+        if row is None:
+            others.append(g)
+        else:
+            rows.append(row)
+    return rows, others
+
+
+def _plain_row(g: Tensor) -> Tensor | None:
+    kind = type(g)
+    if (kind is not Tensor and kind is not Parameter) or g.dtype not in TYPE_NUMBERS or g.is_nested:
+        return None
+    if g.layout is not torch.strided:
+        return None
+    if not g.data_ptr() or not g.untyped_storage().nbytes():
+        return None
+    return g if g.is_contiguous() else flat_memory(g)
+
+
+def _squares_on_the_host(rows: list[Tensor]) -> float:
+    library = compiled.library()
+    if library is None:
+        return sum(_squares_by_torch(row) for row in rows)
+    addresses = array("q", [row.data_ptr() for row in rows])
+    counts = array("q", [row.numel() for row in rows])
+    types = array("B", [TYPE_NUMBERS[row.dtype] for row in rows])
+    places = [column.buffer_info()[0] for column in (addresses, counts, types)]
+    squares: float = library.nanwatch_squares(*places, len(rows), torch.get_num_threads())
+    return sum(_squares_by_torch(row) for row in rows) if squares < 0 else squares
+
+
+def _squares_by_torch(row: Tensor) -> float:
+    """The quickest pass torch has, and a careful one when that overflowed or met a bad value."""
+    row = row.view(-1)
+    if row.element_size() > 2:
+        squares = float(torch.dot(row, row))
+    else:
+        squares = float(torch.linalg.vector_norm(row, dtype=torch.float32)) ** 2
+    return squares if math.isfinite(squares) else _squares_of_any(row)
+
+
+def _squares_of_any(t: Tensor) -> float:
+    tally = tally_of(t)
+    if tally is None:
+        return 0.0
+    return math.nan if tally.bad else tally.sumsq
+
+
+def _with_others_on_cuda(norm: Tensor, others: list[Tensor]) -> Tensor:
+    if not others:
+        return norm
+    squares = norm.to(torch.float64).square()
+    for other in others:
+        for part in parts_of(other) or ():
+            vector = cuda.statistics(part)
+            squares = squares + torch.where(vector[:3].sum() > 0, torch.nan, vector[6])
+    return squares.sqrt().to(torch.float32)

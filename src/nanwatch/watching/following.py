@@ -1,0 +1,250 @@
+"""Where nanwatch touches torch: every tap, put on by `install` and taken off by `uninstall`.
+
+torch's own global hooks serve where they exist (optimizer steps). Elsewhere one public function is
+wrapped: the wrapper calls the original with the same arguments and returns what it returned.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+from torch.optim import Optimizer, optimizer as optim_module
+
+from nanwatch.watching.shield import Shield
+
+
+class Program(Protocol):
+    """What the taps report to."""
+
+    def backward_begins(self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: Any) -> Any: ...
+    def backward_done(self, token: Any) -> None: ...
+    def apply_begins(self, call: Any, args: tuple[Any, ...], frame: Any) -> Any: ...
+    def apply_done(self, token: Any, outputs: Any) -> None: ...
+    def step_begins(self, optimizer: Optimizer, args: Any, kwargs: Any, frame: Any) -> Any: ...
+    def step_done(self, optimizer: Optimizer) -> None: ...
+    def quiet_begins(self) -> None: ...
+    def quiet_done(self) -> None: ...
+    def clipped(self, parameters: Any, norm: torch.Tensor) -> None: ...
+    def scaled(self, outputs: Any, scaled: Any, scale: Any) -> None: ...
+    def scaler_unscaled(self, scaler: Any, optimizer: Optimizer) -> None: ...
+    def scaler_step_begins(self, scaler: Any, optimizer: Optimizer, frame: Any) -> None: ...
+    def scaler_step_done(self, scaler: Any, optimizer: Optimizer) -> None: ...
+    def scaler_updated(self, scaler: Any) -> None: ...
+    def arrived(self, value: Any, frame: Any) -> None: ...
+    def after_fork(self) -> None: ...
+
+
+class Following:
+    """The taps of one watcher."""
+
+    def __init__(self, program: Program, shield: Shield) -> None:
+        self._program = program
+        self._shield = shield
+        self._home = threading.get_ident()
+        self._wrapped: list[tuple[Any, str, Any, Any]] = []
+        self._handles: list[Any] = []
+        self._installed = False
+
+    def install(self) -> None:
+        self._installed = True
+        self._follow_optimizers()
+        self._follow_backward()
+        self._follow_clipping()
+        self._follow_scaler()
+        self._follow_arrivals()
+        os.register_at_fork(after_in_child=self._forked)
+
+    def uninstall(self) -> None:
+        self._installed = False
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        for owner, name, wrapper, original in reversed(self._wrapped):
+            if owner.__dict__.get(name) is wrapper:
+                setattr(owner, name, original)
+        self._wrapped.clear()
+
+    def _forked(self) -> None:
+        if self._installed:
+            self._shield.broken = True  # a worker process: watched by nobody, and nothing to say
+            self._program.after_fork()
+
+    def _wrap(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+        original = owner.__dict__[name]
+        wrapper = make(original)
+        wrapper.__name__ = wrapper.__qualname__ = name
+        wrapper.__wrapped__ = original
+        setattr(owner, name, wrapper)
+        self._wrapped.append((owner, name, wrapper, original))
+
+    def _ours(self) -> bool:
+        """Whether a call is the program's own, on the thread that is watched."""
+        return not self._shield.busy and not self._shield.broken and threading.get_ident() == self._home
+
+    def _follow_optimizers(self) -> None:
+        run, program = self._shield.run, self._program
+
+        def before(optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
+            return run(program.step_begins, optimizer, args, kwargs, sys._getframe(1)) if self._ours() else None
+
+        def after(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+            if self._ours():
+                run(program.step_done, optimizer)
+
+        self._handles.append(optim_module.register_optimizer_step_pre_hook(before))
+        self._handles.append(optim_module.register_optimizer_step_post_hook(after))
+
+        def make_zero_grad(original: Any) -> Any:
+            def zero_grad(*args: Any, **kwargs: Any) -> Any:
+                if not self._ours():
+                    return original(*args, **kwargs)
+                run(program.quiet_begins)
+                try:
+                    return original(*args, **kwargs)
+                finally:
+                    run(program.quiet_done)
+
+            return zero_grad
+
+        self._wrap(Optimizer, "zero_grad", make_zero_grad)
+
+    def _follow_backward(self) -> None:
+        run, program = self._shield.run, self._program
+
+        def make_backward(original: Any) -> Any:
+            def backward(*args: Any, **kwargs: Any) -> Any:
+                if not self._ours():
+                    return original(*args, **kwargs)
+                token = run(program.backward_begins, original, args, kwargs, sys._getframe(1))
+                try:
+                    return original(*args, **kwargs)
+                finally:
+                    run(program.backward_done, token)
+
+            return backward
+
+        self._wrap(torch.autograd, "backward", make_backward)
+
+        def make_apply(original: Any) -> Any:
+            plain = original.__func__
+
+            def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+                if not self._ours():
+                    return plain(cls, *args, **kwargs)
+                token = run(program.apply_begins, cls, args, sys._getframe(1))
+                try:
+                    outputs = plain(cls, *args, **kwargs)
+                except BaseException:
+                    run(program.apply_done, token, None)
+                    raise
+                run(program.apply_done, token, outputs)
+                return outputs
+
+            wrapped = classmethod(apply)
+            return wrapped
+
+        original = torch.autograd.Function.__dict__["apply"]
+        wrapper = make_apply(original)
+        torch.autograd.Function.apply = wrapper  # type: ignore[method-assign,assignment]
+        self._wrapped.append((torch.autograd.Function, "apply", wrapper, original))
+
+    def _follow_clipping(self) -> None:
+        run, program = self._shield.run, self._program
+
+        def make_clip(original: Any) -> Any:
+            def clip_grad_norm_(parameters: Any, *args: Any, **kwargs: Any) -> Any:
+                if not self._ours():
+                    return original(parameters, *args, **kwargs)
+                if not isinstance(parameters, torch.Tensor):
+                    parameters = list(parameters)
+                run(program.quiet_begins)
+                try:
+                    norm = original(parameters, *args, **kwargs)
+                finally:
+                    run(program.quiet_done)
+                run(program.clipped, parameters, norm)
+                return norm
+
+            return clip_grad_norm_
+
+        import torch.nn.utils.clip_grad as clip_grad
+
+        self._wrap(clip_grad, "clip_grad_norm_", make_clip)
+        self._wrap(torch.nn.utils, "clip_grad_norm_", lambda _: clip_grad.clip_grad_norm_)
+
+    def _follow_scaler(self) -> None:
+        from torch.amp.grad_scaler import GradScaler
+
+        run, program = self._shield.run, self._program
+
+        def make_scale(original: Any) -> Any:
+            def scale(scaler: Any, outputs: Any) -> Any:
+                scaled = original(scaler, outputs)
+                if self._ours() and scaler._enabled:
+                    run(program.scaled, outputs, scaled, scaler)
+                return scaled
+
+            return scale
+
+        def make_unscale(original: Any) -> Any:
+            def unscale_(scaler: Any, optimizer: Any) -> Any:
+                result = original(scaler, optimizer)
+                if self._ours() and scaler._enabled:
+                    run(program.scaler_unscaled, scaler, optimizer)
+                return result
+
+            return unscale_
+
+        def make_step(original: Any) -> Any:
+            def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+                ours = self._ours() and scaler._enabled
+                if ours:
+                    run(program.scaler_step_begins, scaler, optimizer, sys._getframe(1))
+                result = original(scaler, optimizer, *args, **kwargs)
+                if ours:
+                    run(program.scaler_step_done, scaler, optimizer)
+                return result
+
+            return step
+
+        def make_update(original: Any) -> Any:
+            def update(scaler: Any, *args: Any, **kwargs: Any) -> Any:
+                result = original(scaler, *args, **kwargs)
+                if self._ours() and scaler._enabled:
+                    run(program.scaler_updated, scaler)
+                return result
+
+            return update
+
+        for name, make in (
+            ("scale", make_scale),
+            ("unscale_", make_unscale),
+            ("step", make_step),
+            ("update", make_update),
+        ):
+            self._wrap(GradScaler, name, make)
+
+    def _follow_arrivals(self) -> None:
+        """The doors through which tensors come in without any op: loaders, numpy, files."""
+        from torch.utils.data import dataloader
+
+        run, program = self._shield.run, self._program
+
+        def make_arrival(original: Any) -> Any:
+            def arrival(*args: Any, **kwargs: Any) -> Any:
+                value = original(*args, **kwargs)
+                if self._ours():
+                    run(program.arrived, value, sys._getframe(1))
+                return value
+
+            return arrival
+
+        self._wrap(dataloader._BaseDataLoaderIter, "__next__", make_arrival)
+        for name in ("from_numpy", "frombuffer", "load", "from_dlpack"):
+            if name in torch.__dict__:
+                self._wrap(torch, name, make_arrival)

@@ -1,0 +1,81 @@
+"""Every call of an nn.Module passes here: the outermost is the root; the rest pay one attribute read.
+
+torch's global forward hooks would cost each module call more than twice as much, make torch.compile
+warn, and be traced into compiled graphs; so the one `nn.Module.__call__` is wrapped instead, in a way
+that Dynamo folds away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+Handler = Callable[[Callable[..., Any], nn.Module, tuple[Any, ...], dict[str, Any]], Any]
+
+
+class ModuleCalls:
+    """Hands module calls to `handler`; None lets them through."""
+
+    def __init__(self) -> None:
+        self.handler: Handler | None = None
+        self._original: Callable[..., Any] | None = None
+
+    def install(self) -> None:
+        original: Callable[..., Any] = nn.Module.__call__
+        compiling = torch.compiler.is_dynamo_compiling
+        calls = self
+
+        def __call__(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if compiling():
+                return original(module, *args, **kwargs)
+            handler = calls.handler
+            if handler is None:
+                return original(module, *args, **kwargs)
+            return handler(original, module, args, kwargs)
+
+        self._original = original
+        self._wrapper = __call__
+        nn.Module.__call__ = __call__  # type: ignore[method-assign]
+
+    def uninstall(self) -> None:
+        self.handler = None
+        if self._original is not None and nn.Module.__call__ is self._wrapper:
+            nn.Module.__call__ = self._original  # type: ignore[method-assign]
+        self._original = None
+
+
+class Scope:
+    """Which module is running, as a stack of the modules that were called."""
+
+    def __init__(self) -> None:
+        self.modules: list[nn.Module] = []
+
+    def follow(
+        self, original: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        self.modules.append(module)
+        try:
+            return original(module, *args, **kwargs)
+        finally:
+            self.modules.pop()
+
+    def now(self) -> tuple[nn.Module, ...]:
+        return tuple(self.modules)
+
+
+def path_of(modules: tuple[nn.Module, ...]) -> str | None:
+    """The path of the innermost of `modules` from the outermost; None for no module at all."""
+    if not modules:
+        return None
+    parts: list[str] = []
+    parent = modules[0]
+    for child in modules[1:]:
+        name = next((name for name, module in parent.named_modules() if module is child), None)
+        if name is None:
+            continue  # a module kept outside the tree, such as in a plain list
+        parts += [part for part in name.split(".") if part and part != "_orig_mod"]
+        parent = child
+    return ".".join(parts)

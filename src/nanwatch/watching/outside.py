@@ -1,0 +1,113 @@
+"""Recording what the program does outside any module: few calls, so recording them always is cheap.
+
+A torch function mode that stands aside while a root module, a backward or an optimizer runs, so that
+nothing inside them ever sees it (a mode on the stack would switch off fused paths such as that of
+nn.MultiheadAttention).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+_push = torch._C._push_on_torch_function_stack
+_pop = torch._C._pop_torch_function_stack
+_depth = torch._C._len_torch_function_stack
+_at = torch._C._get_function_stack_at
+
+IN_PLACE_NAMES = frozenset(
+    {"__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__", "__ifloordiv__", "__imod__"}
+    | {"__ipow__", "__iand__", "__ior__", "__ixor__", "__ilshift__", "__irshift__"}
+)
+
+
+class Listener(Protocol):
+    """Who wants to know of the calls."""
+
+    def called(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], frame: Any
+    ) -> Any: ...
+
+    def returned(self, entry: Any, outputs: Any) -> None: ...
+
+    def failed(self, entry: Any, error: BaseException) -> None: ...
+
+
+class OutsideMode(TorchFunctionMode):
+    """On while the program runs its own code; `stand_aside` and `come_back` bracket everything else."""
+
+    def __init__(self, listener: Listener) -> None:
+        super().__init__()
+        self._listener = listener
+        self._on_stack = False
+        self._listening = False
+        self._handling = False
+
+    def come_back(self) -> None:
+        """Listen from now on. Cheap, and harmless when already listening."""
+        self._listening = True
+        if not self._on_stack and not self._handling:
+            _push(self)
+            self._on_stack = True
+
+    def stand_aside(self) -> None:
+        """Leave the stack, or, when the program has put a mode of its own on top, only stop listening."""
+        self._listening = False
+        if self._on_stack and not self._handling and _at(_depth() - 1) is self:
+            _pop()
+            self._on_stack = False
+
+    def leave_for_good(self) -> None:
+        """Off the stack, wherever on it we are."""
+        self._listening = False
+        if not self._on_stack or self._handling:
+            return
+        above = []
+        while _depth():
+            mode = _pop()
+            if mode is self:
+                break
+            above.append(mode)
+        for mode in reversed(above):
+            _push(mode)
+        self._on_stack = False
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if torch.compiler.is_dynamo_compiling() or not self._listening or _in_compiled_code():
+            return function(*args, **kwargs)
+        self._handling = True  # torch itself has taken this mode off the stack until we return
+        try:
+            entry = self._listener.called(function, args, kwargs, sys._getframe(1))
+            try:
+                outputs = function(*args, **kwargs)
+            except Exception as error:
+                self._listener.failed(entry, error)
+                raise
+            if entry is not None:
+                self._listener.returned(entry, outputs)
+            return outputs
+        finally:
+            self._handling = False
+
+
+def _in_compiled_code() -> bool:
+    """Whether a function under torch.compile is running: its calls are the compiler's, not the program's."""
+    dynamo = sys.modules.get("torch._dynamo.eval_frame")
+    if dynamo is None:
+        return False
+    return torch._C._dynamo.eval_frame.get_eval_frame_callback() not in (None, False)
+
+
+def changes_its_input(function: Any, kwargs: dict[str, Any]) -> bool:
+    """Whether calling `function` writes into its first argument (or into `out=`)."""
+    name = getattr(function, "__name__", "")
+    if name in IN_PLACE_NAMES or kwargs.get("out") is not None:
+        return True
+    return name.endswith("_") and not name.endswith("__")

@@ -1,0 +1,168 @@
+"""Keeps the tape of the current step: who called what with which tensors, outside and at the doors of modules."""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import nn
+
+from nanwatch.messages import say
+from nanwatch.watching.outside import changes_its_input
+from nanwatch.watching.stack import take_stack
+from nanwatch.watching.tape import Context, Entry, Rng, Tape, tensors_in, version_of
+
+FIRST_COPY_BYTES = 2**30
+"""Buffers are copied before a module's first call, to learn which of them it changes, up to this size."""
+
+
+def _quiet_functions() -> frozenset[Any]:
+    """Functions that only ask: they return no tensor, or one that is not theirs (`grad`)."""
+    tensor = torch.Tensor
+    asked = ["shape", "dtype", "device", "requires_grad", "grad", "grad_fn", "is_leaf", "ndim", "layout"]
+    asked += ["is_cuda", "is_sparse", "_version", "itemsize", "nbytes", "names", "is_quantized", "_base"]
+    quiet = {getattr(tensor, name).__get__ for name in asked if hasattr(tensor, name)}
+    methods = ["size", "dim", "stride", "numel", "is_floating_point", "is_complex", "is_contiguous", "item"]
+    methods += ["element_size", "data_ptr", "tolist", "numpy", "backward", "register_hook", "__len__", "__bool__"]
+    methods += ["__float__", "__int__", "__index__", "__format__", "__repr__", "__hash__", "untyped_storage"]
+    methods += ["is_inference", "is_nonzero", "get_device", "retain_grad", "requires_grad_", "storage_offset"]
+    quiet |= {getattr(tensor, name) for name in methods if hasattr(tensor, name)}
+    quiet |= {torch.is_tensor, torch.is_floating_point, torch.numel, torch.is_grad_enabled, torch.manual_seed}
+    quiet.discard(None)
+    return frozenset(quiet)
+
+
+QUIET = _quiet_functions()
+
+
+class Recorder:
+    """Holds the tape being written and the finished ones that may still be asked for."""
+
+    def __init__(self, say_once: Callable[[str], None]) -> None:
+        self.tape = Tape(0)
+        self.finished: deque[Tape] = deque(maxlen=1)
+        self.failing: tuple[Entry, BaseException] | None = None
+        self._say_once = say_once
+        self._changing: weakref.WeakKeyDictionary[nn.Module, dict[bool, set[tuple[int, str]]]]
+        self._changing = weakref.WeakKeyDictionary()
+        """module -> training mode -> the (owner, name) of the buffers a call changes."""
+
+    def next_step(self, step: int) -> None:
+        self.finished.append(self.tape)
+        self.tape = Tape(step)
+
+    def remember(self, tapes: int) -> None:
+        """Keep the last `tapes` finished tapes: as many as steps may be asked about late."""
+        if self.finished.maxlen != tapes:
+            self.finished = deque(self.finished, maxlen=tapes)
+
+    def called(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType
+    ) -> Entry | None:
+        if function in QUIET:
+            return None
+        name = getattr(function, "__name__", "")
+        if name in ("__set__", "__delete__", "_set_grad_enabled"):
+            return None
+        kind = "op"
+        if changes_its_input(function, kwargs) and self._writes_from_outside(args, kwargs):
+            kind = "write"
+        return Entry(kind, function, args, kwargs, take_stack(frame), Context.now())
+
+    def _writes_from_outside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether the tensor about to be overwritten was there before the tape; then its value is saved
+        if an earlier entry used it."""
+        target = kwargs.get("out", args[0] if args else None)
+        outside = False
+        for tensor in tensors_in(target):
+            base = tensor._base if tensor._base is not None else tensor
+            if id(tensor) not in self.tape.made or id(base) not in self.tape.made:
+                outside = True
+                self.tape.save_before_overwrite(base)
+                self.tape.save_before_overwrite(tensor)
+        return outside
+
+    def returned(self, entry: Entry, outputs: Any) -> None:
+        if entry.kind == "op" and not any(True for _ in tensors_in(outputs)):
+            return
+        self.tape.add(entry)
+        if entry.kind != "write":
+            self.tape.returned(entry, outputs)
+
+    def failed(self, entry: Entry | None, error: BaseException) -> None:
+        if entry is not None:
+            self.tape.add(entry)
+            self.failing = (entry, error)
+
+    def module_begins(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType
+    ) -> Entry:
+        entry = Entry("module", module, args, kwargs, take_stack(frame), Context.now(), rng=Rng.now())
+        entry.training = module.training
+        entry.buffers = self._buffers_at_risk(module)
+        self.tape.add(entry)
+        return entry
+
+    def module_returned(self, entry: Entry, outputs: Any) -> None:
+        self.tape.returned(entry, outputs)
+        self._learn_changed_buffers(entry)
+        for tensor, version in entry.versions:
+            if version_of(tensor) != version and tensor.grad_fn is None:
+                entry.overwritten = True
+                self._say_once(say("watch.batch_changed"))
+
+    def applied(self, function: Any, args: tuple[Any, ...], frame: FrameType) -> Entry:
+        entry = Entry("apply", function, args, {}, take_stack(frame), Context.now(), rng=Rng.now())
+        self.tape.add(entry)
+        return entry
+
+    def backward_begins(self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Entry:
+        entry = Entry("backward", call, args, kwargs, take_stack(frame), Context.now())
+        self.tape.add(entry)
+        return entry
+
+    def _buffers_at_risk(self, module: nn.Module) -> list[tuple[nn.Module, str, torch.Tensor]]:
+        """Copies of the buffers this module changes when called; at its first call, of all of them."""
+        known = self._changing.setdefault(module, {}).get(module.training)
+        if known is None:
+            return _copies(module, None)
+        return _copies(module, known) if known else []
+
+    def _learn_changed_buffers(self, entry: Entry) -> None:
+        module = entry.call
+        if not isinstance(module, nn.Module) or entry.training in self._changing[module]:
+            return
+        changed = {
+            (id(owner), name)
+            for owner, name, before in entry.buffers
+            if not _same(owner._buffers.get(name), before)
+        }
+        self._changing[module][entry.training] = changed
+        entry.buffers = [b for b in entry.buffers if (id(b[0]), b[1]) in changed]
+
+
+def _copies(
+    module: nn.Module, only: set[tuple[int, str]] | None
+) -> list[tuple[nn.Module, str, torch.Tensor]]:
+    taken: list[tuple[nn.Module, str, torch.Tensor]] = []
+    size = 0
+    with torch.no_grad():
+        for owner in module.modules():
+            for name, buffer in owner._buffers.items():
+                if buffer is None or (only is not None and (id(owner), name) not in only):
+                    continue
+                size += buffer.numel() * buffer.element_size()
+                if size > FIRST_COPY_BYTES:
+                    return taken
+                taken.append((owner, name, buffer.detach().clone()))
+    return taken
+
+
+def _same(now: torch.Tensor | None, before: torch.Tensor) -> bool:
+    if now is None or now.shape != before.shape or now.dtype != before.dtype:
+        return False
+    return bool(torch.equal(now, before)) or bool(((now == before) | ((now != now) & (before != before))).all())

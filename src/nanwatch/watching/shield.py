@@ -1,0 +1,63 @@
+"""nanwatch failing must never fail the training: it says so once, steps aside, and the program goes on."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from nanwatch.errors import NonFiniteError
+from nanwatch.messages import say
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Shield:
+    """Runs nanwatch's own code so that only `NonFiniteError` leaves it."""
+
+    def __init__(self, step_aside: Callable[[], None]) -> None:
+        self._step_aside = step_aside
+        self.broken = False
+        self.busy = False
+        """True while nanwatch's own code runs: what it calls is not the program's doing."""
+
+    def run(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R | None:
+        if self.broken or self.busy:
+            return None
+        self.busy = True
+        try:
+            return work(*args, **kwargs)
+        except NonFiniteError:
+            raise
+        except Exception as error:
+            self.give_up(error)
+            return None
+        finally:
+            self.busy = False
+
+    def give_up(self, error: BaseException) -> None:
+        if self.broken:
+            return
+        self.broken = True
+        try:
+            self._step_aside()
+        except Exception:
+            pass
+        warn(say("watch.stepped_aside", error=describe(error)))
+
+
+def describe(error: BaseException) -> str:
+    """The error in one line, with where in nanwatch it came from."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({frames[-1].filename.rsplit('/', 1)[-1]}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}{where}"
+
+
+def warn(sentence: str) -> None:
+    """One line on stderr, whatever state stderr is in."""
+    try:
+        print(sentence, file=sys.stderr, flush=True)
+    except Exception:
+        pass

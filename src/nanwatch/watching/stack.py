@@ -1,0 +1,99 @@
+"""Where the program is: call stacks taken cheaply now and read later.
+
+Taking one costs a walk over the frames (a pair of references each); file names, line numbers and
+source text are looked up only when somebody reads it.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+import sysconfig
+from functools import lru_cache
+from types import CodeType, FrameType
+
+from nanwatch.records import Frame
+
+Stack = tuple[tuple[CodeType, int], ...]
+"""Innermost frame first: (code object, index of its last instruction)."""
+
+DEEPEST = 200
+
+
+def take_stack(frame: FrameType | None = None, until: FrameType | None = None) -> Stack:
+    """The stack from `frame` (default: the caller's) outwards, up to and without `until`."""
+    if frame is None:
+        frame = sys._getframe(1)
+    taken = []
+    while frame is not None and frame is not until and len(taken) < DEEPEST:
+        taken.append((frame.f_code, frame.f_lasti))
+        frame = frame.f_back
+    return tuple(taken)
+
+
+def read_stack(stack: Stack) -> tuple[Frame, ...]:
+    """The frames of `stack`, outermost first, without nanwatch's own."""
+    frames = []
+    for code, lasti in reversed(stack):
+        if is_own(code.co_filename):
+            continue
+        line = line_of(code, lasti)
+        text = linecache.getline(code.co_filename, line).strip()
+        frames.append(Frame(code.co_filename, line, code.co_name, text, is_library(code.co_filename)))
+    return tuple(frames)
+
+
+def user_frame(stack: Stack) -> Frame | None:
+    """The innermost frame of the user's own code."""
+    for code, lasti in stack:
+        if not is_library(code.co_filename):
+            line = line_of(code, lasti)
+            text = linecache.getline(code.co_filename, line).strip()
+            return Frame(code.co_filename, line, code.co_name, text)
+    return None
+
+
+def line_of(code: CodeType, lasti: int) -> int:
+    for start, end, line in code.co_lines():
+        if start <= lasti < end and line is not None:
+            return line
+    return code.co_firstlineno
+
+
+_own_folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_user_folders: list[str] = []
+
+
+def treat_as_user_code(folder: str) -> None:
+    """Files under `folder` are the user's own, wherever they are installed."""
+    _user_folders.append(os.path.join(os.path.abspath(folder), ""))
+    is_library.cache_clear()
+
+
+@lru_cache(maxsize=4096)
+def is_own(file: str) -> bool:
+    return file.startswith(_own_folder)
+
+
+@lru_cache(maxsize=4096)
+def is_library(file: str) -> bool:
+    """Python's own files, installed packages and nanwatch itself are library; all else is the user's."""
+    if any(file.startswith(folder) for folder in _user_folders):
+        return False
+    if file.startswith("<"):
+        return not file.startswith(("<stdin>", "<string>", "<ipython", "<console>"))
+    if file.startswith(_own_folder) or f"{os.sep}site-packages{os.sep}" in file:
+        return True
+    return file.startswith(_library_folders())
+
+
+@lru_cache(maxsize=1)
+def _library_folders() -> tuple[str, ...]:
+    import torch
+
+    paths = sysconfig.get_paths()
+    folders = {paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib") if key in paths}
+    folders |= {os.path.dirname(os.__file__), os.path.dirname(torch.__file__)}
+    folders |= {os.path.realpath(folder) for folder in folders}
+    return tuple(os.path.join(folder, "") for folder in folders)

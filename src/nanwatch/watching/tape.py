@@ -1,0 +1,193 @@
+"""The tape: what is needed to run the current step again, at the cost of references.
+
+One entry per thing the program did outside any module: a torch function it called, a root module it
+called, a custom autograd function, a backward. Tensors are held, not copied; their version counters
+tell later whether somebody changed them in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from nanwatch.watching.stack import Stack
+
+DATA_ENTRIES = 2000
+DATA_BYTES = 256 * 2**20
+"""How much of the preparation before the first call of a model is kept."""
+
+AUTOCAST_DEVICES = ("cpu", "cuda")
+
+
+@dataclass(slots=True, frozen=True)
+class Context:
+    """The thread's modes when an entry ran."""
+
+    grad: bool
+    inference: bool
+    autocast: tuple[tuple[str, bool, torch.dtype], ...]
+
+    @staticmethod
+    def now() -> Context:
+        return Context(torch.is_grad_enabled(), torch.is_inference_mode_enabled(), _autocast_now())
+
+
+def _autocast_now() -> tuple[tuple[str, bool, torch.dtype], ...]:
+    if not torch.is_autocast_enabled("cpu") and not torch.is_autocast_enabled("cuda"):
+        return ()
+    return tuple(
+        (device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device))
+        for device in AUTOCAST_DEVICES
+    )
+
+
+@dataclass(slots=True, frozen=True)
+class Rng:
+    """States of the random number generators, of the CPU and of each device in use."""
+
+    cpu: torch.Tensor
+    cuda: tuple[tuple[int, torch.Tensor], ...] = ()
+
+    @staticmethod
+    def now() -> Rng:
+        cuda: tuple[tuple[int, torch.Tensor], ...] = ()
+        if torch.cuda.is_available() and torch.cuda.is_initialized() and not _capturing():
+            cuda = tuple((i, g.get_state()) for i, g in enumerate(torch.cuda.default_generators))
+        return Rng(torch.get_rng_state(), cuda)
+
+    def put_back(self) -> None:
+        torch.set_rng_state(self.cpu)
+        for index, state in self.cuda:
+            torch.cuda.default_generators[index].set_state(state)
+
+
+def _capturing() -> bool:
+    return torch.cuda.is_current_stream_capturing()
+
+
+@dataclass(slots=True)
+class Entry:
+    """One call, so that it can be made again."""
+
+    kind: str
+    """"op", "module", "apply", "backward", or "write": an in-place change of a tensor from outside
+    the tape, which is not made a second time."""
+    call: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    stack: Stack
+    context: Context
+    outputs: Any = None
+    versions: list[tuple[torch.Tensor, int]] = field(default_factory=list)
+    rng: Rng | None = None
+    buffers: list[tuple[torch.nn.Module, str, torch.Tensor]] = field(default_factory=list)
+    """(owner, name, value before) of the buffers this call changes."""
+    training: bool = True
+    overwritten: bool = False
+    """The call changed one of its own inputs in place."""
+    unscaled: torch.Tensor | None = None
+    """Of a backward: the loss before a GradScaler multiplied it."""
+
+
+class Tape:
+    """The entries since the last optimizer step."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+        self.entries: list[Entry] = []
+        self.made: dict[int, torch.Tensor] = {}
+        """id -> tensor, for every tensor an entry returned."""
+        self.used: dict[int, torch.Tensor] = {}
+        """id -> tensor, for tensors from outside that an entry used."""
+        self.saved: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        """id -> (tensor, copy made before something overwrote it)."""
+        self.notes: list[str] = []
+        self._data_bytes = 0
+        self._data_entries = 0
+        self._modules_began = False
+
+    def add(self, entry: Entry) -> None:
+        self.entries.append(entry)
+        for tensor in tensors_in((entry.args, entry.kwargs)):
+            if id(tensor) not in self.made:
+                entry.versions.append((tensor, version_of(tensor)))
+                self.used[id(tensor)] = tensor
+        if entry.kind == "module":
+            self._modules_began = True
+
+    def returned(self, entry: Entry, outputs: Any) -> None:
+        entry.outputs = outputs
+        size = 0
+        for tensor in tensors_in(outputs):
+            self.made[id(tensor)] = tensor
+            if not self._modules_began and tensor.grad_fn is None:
+                size += tensor.numel() * tensor.element_size() if tensor.layout is torch.strided else 0
+        if not self._modules_began:
+            self._bound_the_preparation(size)
+
+    def _bound_the_preparation(self, size: int) -> None:
+        """A program may prepare gigabytes before its first step: only the last of it is held."""
+        self._data_bytes += size
+        self._data_entries += 1
+        if self._data_entries > DATA_ENTRIES or self._data_bytes > DATA_BYTES:
+            kept = [e for e in self.entries if any(t.grad_fn is not None for t in tensors_in(e.outputs))]
+            self.__init__(self.step)  # type: ignore[misc]
+            for entry in kept:
+                entry.versions = []
+                self.add(entry)
+                for tensor in tensors_in(entry.outputs):
+                    self.made[id(tensor)] = tensor
+
+    def save_before_overwrite(self, tensor: torch.Tensor) -> None:
+        """Keep a copy of a tensor that an earlier entry used and that is about to change."""
+        if id(tensor) in self.used and id(tensor) not in self.saved:
+            with torch.no_grad():
+                self.saved[id(tensor)] = (tensor, tensor.detach().clone())
+
+
+def version_of(tensor: torch.Tensor) -> int:
+    """The tensor's version counter; inference tensors have none."""
+    return -1 if tensor.is_inference() else tensor._version
+
+
+def tensors_in(value: Any, depth: int = 0) -> Iterator[torch.Tensor]:
+    """Every tensor in nested containers, dataclasses and plain objects."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif value is None or isinstance(value, (int, float, str, bytes, torch.nn.Module, type)) or depth > 6:
+        return
+    elif isinstance(value, (list, tuple, set)):
+        for item in value:
+            yield from tensors_in(item, depth + 1)
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from tensors_in(item, depth + 1)
+    elif hasattr(value, "__dict__") and not callable(value):
+        for item in vars(value).values():
+            yield from tensors_in(item, depth + 1)
+
+
+def map_tensors(value: Any, change: Callable[[torch.Tensor], Any], depth: int = 0) -> Any:
+    """`value` with every tensor in it replaced by `change(tensor)`; untouched parts stay the same object."""
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if value is None or isinstance(value, (int, float, str, bytes, torch.nn.Module, type)) or depth > 6:
+        return value
+    if isinstance(value, (list, tuple)):
+        items = [map_tensors(item, change, depth + 1) for item in value]
+        if all(new is old for new, old in zip(items, value, strict=True)):
+            return value
+        if hasattr(value, "_fields"):
+            return type(value)(*items)
+        return type(value)(items)
+    if isinstance(value, dict):
+        changed = {key: map_tensors(item, change, depth + 1) for key, item in value.items()}
+        if all(changed[key] is value[key] for key in value):
+            return value
+        copy = value.copy()
+        copy.update(changed)
+        return copy
+    return value

@@ -1,0 +1,51 @@
+"""What the watcher hands over when a step went bad: facts and references, nothing worked out yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+
+from nanwatch.watching.module_calls import Scope
+from nanwatch.watching.tape import Tape
+
+
+@dataclass
+class Trouble:
+    """One bad step. `sinks` are the non-finite tensors that showed it, with what they are called."""
+
+    step: int
+    seen_in: str
+    """"loss", "gradients", "output", "weights", "exception", or "trace"."""
+    tape: Tape
+    earlier: tuple[Tape, ...] = ()
+    sinks: list[tuple[str, torch.Tensor]] = field(default_factory=list)
+    optimizer: Any = None
+    scaler_search: bool = False
+    """A GradScaler skipped this step: an incident only if the gradients are bad without its scale too."""
+    live: LiveTrace | None = None
+    notes: list[str] = field(default_factory=list)
+    prevented: bool = True
+    """Nothing bad has been written into the weights yet."""
+
+
+Report = Callable[[Trouble], str | None]
+"""Explains a trouble; returns "raise", "skip" or "observe", or None when it was no trouble after all."""
+
+
+class LiveTrace(Protocol):
+    """An op tracer that runs along with the program for a while."""
+
+    scope: Scope
+    phase: str
+    active: bool
+
+    def begin_step(self, step: int) -> bool: ...
+    def resume(self) -> None: ...
+    def pause(self) -> None: ...
+    def end_step(self) -> None: ...
+    def harmful_now(self) -> bool: ...
+    def arrived(self, value: Any, stack: Any) -> None: ...
+    def leave_for_good(self) -> None: ...

@@ -1,0 +1,560 @@
+"""Follows one program: keeps the tape, asks the sentinel before every update, and reports a bad step."""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from nanwatch.errors import NonFiniteError
+from nanwatch.records import StepFacts
+from nanwatch.tensors import is_finite
+from nanwatch.watching.following import Following
+from nanwatch.watching.module_calls import ModuleCalls
+from nanwatch.watching.outside import OutsideMode
+from nanwatch.watching.recorder import Recorder
+from nanwatch.watching.sentinel import (
+    LATE_STEPS,
+    DeviceSentinel,
+    HostSentinel,
+    Verdict,
+    gradients_of,
+    supports_found_inf,
+)
+from nanwatch.watching.shield import Shield, warn
+from nanwatch.watching.stack import take_stack
+from nanwatch.watching.tape import Entry, tensors_in
+from nanwatch.watching.trouble import LiveTrace, Report, Trouble
+
+MODES = ("auto", "host", "device")
+
+
+class Watcher:
+    """Install with `start`, remove with `close`; both may be called at any time between steps."""
+
+    def __init__(
+        self,
+        report: Report,
+        log: Callable[[StepFacts], None],
+        mode: str = "auto",
+        live: LiveTrace | None = None,
+    ) -> None:
+        self.step = 0
+        self.incidents = 0
+        self._report = report
+        self._log = log
+        self._mode = mode
+        self._said: set[str] = set()
+        self.shield = Shield(self.close)
+        self.calls = ModuleCalls()
+        self.recorder = Recorder(self._say_once)
+        self.outside = OutsideMode(self.recorder)
+        self._following = Following(self, self.shield)
+        self._host = HostSentinel()
+        self._device = DeviceSentinel()
+        self.live = self._live = live
+        self._home = threading.get_ident()
+        self._optimizers: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+        self._held_back: list[dict[str, Any]] | None = None
+        self._begin_facts()
+        self._has_backward = False
+        self._inside = False
+        self._pending_output: Any = None
+        self._scaler_skips = 0
+        self._closed = True
+
+    # Starting and stopping
+
+    def start(self) -> None:
+        self._closed = False
+        self._following.install()
+        self.calls.install()
+        self.calls.handler = self._root_call
+        if self._live is not None:
+            self._live.begin_step(self.step)
+        self._listen()
+
+    def close(self) -> None:
+        """Take every tap off. Leaves no hook behind."""
+        if self._closed:
+            return
+        self._closed = True
+        self.outside.leave_for_good()
+        if self._live is not None:
+            self._live.leave_for_good()
+        self.calls.uninstall()
+        self._following.uninstall()
+        self._give_back_groups(None)
+
+    def finish(self) -> None:
+        """At the end of the program: judge what is still open, then close."""
+        if not self._closed:
+            self.shield.run(self._judge_late, True)
+            self.shield.run(self._judge_pending_output)
+        self.close()
+
+    def after_fork(self) -> None:
+        self.close()
+
+    def _say_once(self, sentence: str) -> None:
+        if sentence not in self._said:
+            self._said.add(sentence)
+            self.recorder.tape.notes.append(sentence)
+            warn(sentence)
+
+    # Listening to the program's own code, and standing aside for the rest
+
+    def _listen(self) -> None:
+        if self._closed:
+            return
+        self.outside.come_back()
+        if self._live is not None:
+            self._live.phase = "outside"
+            self._live.resume()
+
+    def _stand_aside(self) -> None:
+        self.outside.stand_aside()
+        if self._live is not None:
+            self._live.pause()
+
+    def quiet_begins(self) -> None:
+        self._stand_aside()
+
+    def quiet_done(self) -> None:
+        if not self._inside:
+            self._listen()
+
+    # Root modules
+
+    def _root_call(
+        self, original: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        if threading.get_ident() != self._home or self.shield.busy or self.shield.broken:
+            return original(module, *args, **kwargs)
+        entry = self.shield.run(self._root_begins, module, args, kwargs, sys._getframe(1))
+        live = self._live
+        followed = live is not None and live.active
+        self.calls.handler = live.scope.follow if live is not None and followed else None
+        try:
+            if live is not None and followed:
+                outputs = live.scope.follow(original, module, args, kwargs)
+            else:
+                outputs = original(module, *args, **kwargs)
+        except BaseException as error:
+            self._root_left()
+            self.shield.run(self._root_failed, entry, error)
+            raise
+        self._root_left()
+        self.shield.run(self._root_returned, entry, outputs)
+        return outputs
+
+    def _root_begins(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], frame: Any) -> Entry:
+        self._judge_pending_output()
+        self.outside.stand_aside()
+        self._inside = True
+        if self._live is not None:
+            self._live.phase = "forward"
+            if _is_compiled(module):
+                self._live.pause()
+            else:
+                self._live.resume()
+        self._event("forward")
+        return self.recorder.module_begins(module, args, kwargs, frame)
+
+    def _root_left(self) -> None:
+        self._inside = False
+        if not self.shield.broken:
+            self.calls.handler = self._root_call
+
+    def _root_failed(self, entry: Entry | None, error: BaseException) -> None:
+        if entry is not None and isinstance(error, Exception):
+            self.recorder.failing = (entry, error)
+        self._listen()
+
+    def _root_returned(self, entry: Entry | None, outputs: Any) -> None:
+        if entry is None:
+            return
+        self.recorder.module_returned(entry, outputs)
+        if self._has_backward and entry.context.grad:
+            self._listen()
+            return
+        if any(t.requires_grad for t in tensors_in(outputs)):
+            self._pending_output = (entry, outputs)
+        else:
+            self._judge_output(entry, outputs)
+        self._listen()
+
+    def _judge_pending_output(self) -> None:
+        """A model called with gradients on and no backward after it: inference without no_grad."""
+        pending, self._pending_output = self._pending_output, None
+        if pending is not None and not self._has_backward:
+            self._judge_output(*pending)
+
+    def _judge_output(self, entry: Entry, outputs: Any) -> None:
+        bad = [t for t in tensors_in(outputs) if not is_finite(t)]
+        if bad:
+            self._trouble("output", [("output", t) for t in bad])
+        if not self._has_backward and not self._optimizers:
+            self._finish_step(Verdict(None, None, None))
+
+    # Backward
+
+    def backward_begins(self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: Any) -> Any:
+        self._pending_output = None
+        self._has_backward = True
+        self._stand_aside()
+        was, self.calls.handler = self.calls.handler, None
+        self._event("backward")
+        entry = None
+        if not self._inside:
+            entry = self.recorder.backward_begins(call, args, kwargs, frame)
+            losses = list(tensors_in(args[0] if args else kwargs.get("tensors")))
+            self._loss = losses[-1].detach() if losses else None
+            entry.unscaled = self._unscaled.get(id(losses[-1])) if losses else None
+            if entry.unscaled is not None:
+                self._loss = entry.unscaled.detach()
+            self._leaves = leaves_of(losses) if not self._optimizers else []
+        return was, entry
+
+    def backward_done(self, token: Any) -> None:
+        if token is None:
+            return
+        self.calls.handler, entry = token
+        if not self._inside and not self._in_step:
+            if not self._optimizers:
+                self._judge_without_optimizer()
+            self._listen()
+
+    def _judge_without_optimizer(self) -> None:
+        """Nobody has stepped an optimizer yet: the program may update its weights by hand."""
+        gradients = [p.grad for p in self._leaves if p.grad is not None]
+        self._leaves = []
+        verdict = self._host.judge(self._loss, gradients, None)
+        if verdict.bad is not None and self._known_optimizers() == 0:
+            self._act_on(verdict, gradients, None)
+
+    def _known_optimizers(self) -> int:
+        return sum(1 for o in _living_optimizers())
+
+    # Custom autograd functions outside modules
+
+    def apply_begins(self, cls: Any, args: tuple[Any, ...], frame: Any) -> Any:
+        if self._inside or self._in_step or not self.outside._listening:
+            return None
+        self.outside.stand_aside()
+        return self.recorder.applied(cls.apply, args, frame)
+
+    def apply_done(self, token: Any, outputs: Any) -> None:
+        if token is not None:
+            self.recorder.tape.returned(token, outputs)
+            self.outside.come_back()
+
+    # Optimizers
+
+    def step_begins(self, optimizer: Optimizer, args: Any, kwargs: Any, frame: Any) -> Any:
+        self._give_back_groups(None)
+        self._optimizers.add(optimizer)
+        self.recorder.remember(max(1, min(4, len(self._optimizers))) + (LATE_STEPS if self._on_device(optimizer) else 0))
+        self._in_step = True
+        self._step_stack = take_stack(frame)
+        self._event("step")
+        self.outside.stand_aside()
+        replaced = self._with_closure_watched(optimizer, args, kwargs)
+        if replaced is None:
+            self._judge_step(optimizer)
+        if self._live is not None:
+            self._live.phase = "optimizer"
+            self._live.resume()
+        return replaced
+
+    def _judge_step(self, optimizer: Optimizer) -> None:
+        if self._live is not None:
+            self._live.pause()
+        if self._on_device(optimizer):
+            self._judge_late(False)
+            norm = self._clip_norm(optimizer)
+            self._device.guard(optimizer, self.step, self._loss, gradients_of(optimizer), norm)
+            return
+        if self._scaler_checked:
+            verdict = self._host.judge(self._loss, [], self._clip_norm(optimizer))
+        else:
+            verdict = self._host.judge(self._loss, gradients_of(optimizer), self._clip_norm(optimizer))
+        self._verdict = verdict
+        if verdict.bad is not None:
+            self._act_on(verdict, gradients_of(optimizer), optimizer)
+
+    def _act_on(self, verdict: Verdict, gradients: list[torch.Tensor], optimizer: Optimizer | None) -> None:
+        sinks: list[tuple[str, torch.Tensor]] = []
+        if verdict.bad == "loss" and self._loss is not None:
+            sinks.append(("loss", self._loss))
+        sinks += [("gradient", g) for g in gradients if not is_finite(g)]
+        action = self._trouble(verdict.bad or "", sinks, optimizer)
+        if action == "skip" and optimizer is not None:
+            self._hold_back(optimizer)
+            self._put_buffers_back()
+
+    def _hold_back(self, optimizer: Optimizer) -> None:
+        """Let this step find nothing to update: its groups are empty until it is done."""
+        self._held_back = optimizer.param_groups
+        optimizer.param_groups = [{**group, "params": []} for group in optimizer.param_groups]
+        self._event("skip")
+
+    def _give_back_groups(self, optimizer: Optimizer | None) -> None:
+        held, self._held_back = self._held_back, None
+        if held is None:
+            return
+        for candidate in [optimizer] if optimizer is not None else list(self._optimizers):
+            if candidate is not None and [g.get("lr") for g in candidate.param_groups] == [g.get("lr") for g in held]:
+                candidate.param_groups = held
+                return
+
+    def _put_buffers_back(self) -> None:
+        """BatchNorm's statistics and the like, as they were before the bad batch."""
+        with torch.no_grad():
+            for entry in reversed(self.recorder.tape.entries):
+                for owner, name, before in entry.buffers:
+                    now = owner._buffers.get(name)
+                    if now is not None:
+                        now.copy_(before)
+
+    def step_done(self, optimizer: Optimizer) -> None:
+        self._give_back_groups(optimizer)
+        if self._on_device(optimizer) and not self._in_scaler:
+            optimizer.__dict__.pop("found_inf", None)
+        self._in_step = False
+        live = self._live
+        if live is not None and live.active:
+            live.pause()
+            if live.harmful_now():
+                self._trouble("weights", [], optimizer, prevented=False)
+        self._finish_step(self._verdict, optimizer)
+        self._listen()
+
+    def _with_closure_watched(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
+        """The step's arguments with the closure wrapped, or None if there is no closure."""
+        closure = kwargs.get("closure") if kwargs.get("closure") is not None else (args[1] if len(args) > 1 else None)
+        if not callable(closure):
+            return None
+
+        def watched(*a: Any, **k: Any) -> Any:
+            self.shield.run(self._closure_begins)
+            result = closure(*a, **k)
+            self.shield.run(self._closure_done, optimizer)
+            return result
+
+        if "closure" in kwargs:
+            return args, {**kwargs, "closure": watched}
+        return (args[0], watched, *args[2:]), kwargs
+
+    def _closure_begins(self) -> None:
+        self._in_step = False
+        self._listen()
+
+    def _closure_done(self, optimizer: Optimizer) -> None:
+        self._stand_aside()
+        self._in_step = True
+        verdict = self._host.judge(self._loss, gradients_of(optimizer), self._clip_norm(optimizer))
+        self._verdict = verdict
+        if verdict.bad is not None:
+            self._act_on(verdict, gradients_of(optimizer), optimizer)
+        if self._live is not None:
+            self._live.phase = "optimizer"
+            self._live.resume()
+
+    # Device mode
+
+    def _on_device(self, optimizer: Optimizer) -> bool:
+        if self._mode == "host" or not supports_found_inf(optimizer):
+            return False
+        if self._mode == "device":
+            return True
+        return any(p.is_cuda for group in optimizer.param_groups for p in group["params"][:1])
+
+    def _judge_late(self, wait: bool) -> None:
+        for step, verdict in self._device.past(wait):
+            if verdict.bad is None:
+                continue
+            tapes = [*self.recorder.finished, self.recorder.tape]
+            tape = next((t for t in tapes if t.step == step), self.recorder.tape)
+            earlier = tuple(t for t in tapes if t.step < step)
+            action = self._send(Trouble(step, verdict.bad, tape, earlier, [], None, live=self._live))
+            self._device.clear()
+            self._raise_if(action)
+
+    # Clipping and loss scaling
+
+    def clipped(self, parameters: Any, norm: torch.Tensor) -> None:
+        self._event("clip")
+        tensors = [parameters] if isinstance(parameters, torch.Tensor) else parameters
+        self._clip = (frozenset(map(id, tensors)), norm.detach())
+
+    def _clip_norm(self, optimizer: Optimizer) -> torch.Tensor | None:
+        """The norm that clipping has already computed, if it was over all of this optimizer's gradients."""
+        if self._clip is None:
+            return None
+        covered, norm = self._clip
+        mine = (id(p) for group in optimizer.param_groups for p in group["params"] if p.grad is not None)
+        return norm if all(p in covered for p in mine) else None
+
+    def scaled(self, outputs: Any, scaled: Any, scaler: Any) -> None:
+        self._event("scale")
+        if isinstance(outputs, torch.Tensor) and isinstance(scaled, torch.Tensor):
+            self._unscaled[id(scaled)] = outputs
+
+    def scaler_unscaled(self, scaler: Any, optimizer: Optimizer) -> None:
+        self._event("unscale")
+        self._scaler_checked = True
+
+    def scaler_step_begins(self, scaler: Any, optimizer: Optimizer, frame: Any) -> None:
+        self._in_scaler = True
+        self._scaler_checked = True
+        self._stepped = False
+        self._step_stack = take_stack(frame)
+        self._stand_aside()
+
+    def scaler_step_done(self, scaler: Any, optimizer: Optimizer) -> None:
+        self._in_scaler = False
+        if not self._stepped:
+            self._optimizers.add(optimizer)
+            self._scaler_skipped(optimizer)
+        self._listen()
+
+    def _scaler_skipped(self, optimizer: Optimizer) -> None:
+        self._event("scaler-skip")
+        self._scaler_skips += 1
+        verdict = self._host.judge(self._loss, [], None)
+        if verdict.bad is not None:
+            self._act_on(verdict, [], optimizer)
+        elif self._scaler_skips <= 3 or (self._scaler_skips & (self._scaler_skips - 1)) == 0:
+            self._trouble("gradients", [], optimizer, scaler_search=True)
+        self._finish_step(verdict, optimizer)
+
+    def scaler_updated(self, scaler: Any) -> None:
+        self._event("update")
+        self._scale = scaler
+
+    # Arrivals
+
+    def arrived(self, value: Any, frame: Any) -> None:
+        if self._live is not None:
+            self._live.arrived(value, take_stack(frame))
+
+    # Steps and reports
+
+    def _trouble(
+        self,
+        seen_in: str,
+        sinks: list[tuple[str, torch.Tensor]],
+        optimizer: Any = None,
+        scaler_search: bool = False,
+        prevented: bool = True,
+    ) -> str | None:
+        earlier = tuple(self.recorder.finished)
+        trouble = Trouble(self.step, seen_in, self.recorder.tape, earlier, sinks, optimizer, scaler_search)
+        trouble.live = self._live
+        trouble.prevented = prevented
+        return self._raise_if(self._send(trouble))
+
+    def _send(self, trouble: Trouble) -> tuple[str | None, BaseException | None]:
+        was, self.calls.handler = self.calls.handler, None
+        self._stand_aside()
+        try:
+            return self._report(trouble), None
+        except NonFiniteError as error:
+            return "raise", error
+        finally:
+            self.calls.handler = was
+
+    def _raise_if(self, outcome: tuple[str | None, BaseException | None]) -> str | None:
+        action, error = outcome
+        if action is not None:
+            self.incidents += 1
+            self._event("incident")
+        if error is not None:
+            self._finish_step(Verdict(None, None, None))
+            self._in_step = self._inside = False
+            raise error
+        return action
+
+    def _event(self, name: str) -> None:
+        self._events.append(name)
+
+    def _begin_facts(self) -> None:
+        self._events: list[str] = []
+        self._loss: torch.Tensor | None = None
+        self._clip: tuple[frozenset[int], torch.Tensor] | None = None
+        self._unscaled: dict[int, torch.Tensor] = {}
+        self._leaves: list[torch.Tensor] = []
+        self._scaler_checked = False
+        self._verdict = Verdict(None, None, None)
+        self._in_step = False
+        self._in_scaler = False
+        self._stepped = False
+        self._scale: Any = None
+        self._step_stack: Any = ()
+        self._began = time.perf_counter()
+
+    def _finish_step(self, verdict: Verdict, optimizer: Optimizer | None = None) -> None:
+        self._log(self._facts(verdict, optimizer))
+        in_scaler = self._in_scaler
+        self._begin_facts()
+        self._in_scaler, self._stepped = in_scaler, True
+        self.step += 1
+        self.recorder.next_step(self.step)
+        if self._live is not None:
+            self._live.end_step()
+            self._live.begin_step(self.step)
+
+    def _facts(self, verdict: Verdict, optimizer: Optimizer | None) -> StepFacts:
+        lr = tuple(float(g.get("lr", math.nan)) for g in optimizer.param_groups) if optimizer is not None else ()
+        scale = None
+        if self._scale is not None and self._scale._scale is not None and self._scale._scale.device.type == "cpu":
+            scale = float(self._scale.get_scale())
+        return StepFacts(
+            step=self.step,
+            loss=verdict.loss,
+            grad_norm=verdict.grad_norm,
+            lr=lr,
+            scale=scale,
+            seconds=round(time.perf_counter() - self._began, 6),
+            events=tuple(self._events),
+        )
+
+
+def leaves_of(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The leaf tensors whose gradients a backward from `tensors` will fill."""
+    found: list[torch.Tensor] = []
+    seen: set[Any] = set()
+    waiting = [t.grad_fn for t in tensors if t.grad_fn is not None]
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        variable = getattr(node, "variable", None)
+        if variable is not None:
+            found.append(variable)
+        waiting += [following for following, _ in node.next_functions]
+    return found
+
+
+def _living_optimizers() -> list[Optimizer]:
+    import gc
+
+    return [o for o in gc.get_objects() if isinstance(o, Optimizer)]
+
+
+def _is_compiled(module: nn.Module) -> bool:
+    if "torch._dynamo" not in sys.modules:
+        return False
+    return any(
+        m._compiled_call_impl is not None or type(m).__name__ == "OptimizedModule" for m in module.modules()
+    )

@@ -1,0 +1,97 @@
+"""The C kernels: compiled once, in the background, and never missed when they cannot be."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from nanwatch.tensors import compiled, statistics
+
+LOOK = "from nanwatch.tensors import *; from nanwatch.tensors import compiled; import torch; "
+MEASURE = "assert numbers(torch.ones(9)).norm == 3.0; assert is_finite(torch.ones(9)); "
+
+
+def _python(code: str, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", LOOK + code],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+needs_compiler = pytest.mark.skipif(compiled._find_compiler() is None, reason="no C compiler here")
+
+
+@needs_compiler
+def test_the_first_call_does_not_wait_and_the_second_process_finds_the_library(tmp_path: Path) -> None:
+    first = "print(compiled.library() is None, wait_until_ready()); " + MEASURE
+    assert _python(first, XDG_CACHE_HOME=str(tmp_path)) == "True True"
+    assert _python("print(compiled.library() is None)", XDG_CACHE_HOME=str(tmp_path)) == "False"
+    assert [file.suffix for file in (tmp_path / "nanwatch").iterdir()] == [".so"]
+
+
+@needs_compiler
+def test_the_work_is_not_lost_when_the_program_ends_first(tmp_path: Path) -> None:
+    _python("compiled.library()", XDG_CACHE_HOME=str(tmp_path))
+    assert _python("print(wait_until_ready())", XDG_CACHE_HOME=str(tmp_path)) == "True"
+
+
+FAILURES = {
+    "switched off": {"NANWATCH_NO_CC": "1"},
+    "no compiler": {"PATH": "", "CC": ""},
+    "a compiler that fails": {"CC": "false"},
+    "no cache": {"XDG_CACHE_HOME": "/dev/null"},
+}
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_torch_takes_over_when_there_is_no_library(name: str, tmp_path: Path) -> None:
+    environment = {"XDG_CACHE_HOME": str(tmp_path), **FAILURES[name]}
+    assert _python("print(wait_until_ready()); " + MEASURE, **environment) == "False"
+
+
+@needs_compiler
+def test_a_broken_library_is_left_alone(tmp_path: Path) -> None:
+    _python("wait_until_ready()", XDG_CACHE_HOME=str(tmp_path))
+    (library,) = (tmp_path / "nanwatch").iterdir()
+    library.write_bytes(b"not a library")
+    assert _python("print(wait_until_ready()); " + MEASURE, XDG_CACHE_HOME=str(tmp_path)) == "False"
+
+
+@needs_compiler
+def test_a_library_others_could_have_written_is_not_loaded(tmp_path: Path) -> None:
+    _python("wait_until_ready()", XDG_CACHE_HOME=str(tmp_path))
+    (library,) = (tmp_path / "nanwatch").iterdir()
+    library.chmod(0o777)
+    assert _python("print(wait_until_ready()); " + MEASURE, XDG_CACHE_HOME=str(tmp_path)) == "False"
+
+
+def test_importing_brings_in_neither_triton_nor_the_compiler_of_torch() -> None:
+    heavy = "print([m for m in ('triton', 'torch._dynamo', 'torch._inductor') if m in __import__('sys').modules])"
+    assert _python(heavy) == "[]"
+
+
+def test_the_op_is_one_node_of_a_full_graph() -> None:
+    def step(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = x * 2
+        return y.sum(), torch.ops.nanwatch.statistics(y)
+
+    x = torch.randn(8, requires_grad=True)
+    total, seven = torch.compile(step, fullgraph=True, backend="aot_eager")(x)
+    total.backward()
+    assert x.grad is not None and not seven.requires_grad
+    assert torch.equal(seven, statistics(x * 2))
+
+
+def test_the_op_passes_the_checks_of_torch() -> None:
+    torch.library.opcheck(torch.ops.nanwatch.statistics.default, (torch.randn(5, 3),))

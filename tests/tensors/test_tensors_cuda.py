@@ -1,0 +1,118 @@
+"""The CUDA kernels: same numbers, no wait, inside graphs and compiled code."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from nanwatch.tensors import is_finite, many_numbers, norm_and_verdict, numbers, statistics
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")]
+
+FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
+OTHERS = [torch.float8_e4m3fn, torch.float8_e5m2, torch.int32, torch.uint8, torch.bool, torch.complex64]
+SIZES = [0, 1, 7, 1000, 8192, 100_003, 5_000_001]
+
+
+@pytest.mark.parametrize("dtype", FLOATS + OTHERS, ids=str)
+@pytest.mark.parametrize("size", SIZES)
+def test_numbers_are_those_of_the_naive_reference(dtype: torch.dtype, size: int, check) -> None:
+    t = (torch.randn(size, device="cuda") * 3).to(dtype)
+    check(numbers(t), t)
+    assert is_finite(t) == numbers(t).finite
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf], ids=str)
+def test_planted_values_are_counted(dtype: torch.dtype, bad: float, check) -> None:
+    t = torch.randn(3_000_001, device="cuda").to(dtype)
+    t[[0, 17, 1_500_000, 3_000_000]] = bad
+    check(numbers(t), t)
+    assert not is_finite(t)
+    assert not norm_and_verdict([torch.ones(5, device="cuda"), t])[0].isfinite()
+
+
+@pytest.mark.parametrize("value", [1e30, 1e-30, 0.0])
+def test_float32_squares_may_neither_overflow_nor_vanish(value: float, check) -> None:
+    t = torch.full((2_000_000,), value, device="cuda")
+    check(numbers(t), t)
+
+
+def test_views_are_read_right(check) -> None:
+    t = torch.randn(300, 400, device="cuda")
+    for view in (t.t(), t[::2, 1:], t[:, 3], t.view(-1)[1:], t[0].expand(50, 400)):
+        check(numbers(view), view)
+    huge = torch.tensor([1.0, math.inf], device="cuda").expand(10**12, 2)
+    assert numbers(huge).posinf == 10**12
+
+
+def test_many_are_read_with_one_wait() -> None:
+    tensors = [torch.randn(n, device="cuda") for n in (3, 5_000)] + [torch.tensor([math.nan])]
+    assert many_numbers(tensors) == [numbers(t) for t in tensors]
+
+
+def test_nothing_waits_for_the_device() -> None:
+    gradients = [torch.randn(5_000, device="cuda") for _ in range(5)]
+    statistics(gradients[0]), norm_and_verdict(gradients)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        statistics(gradients[0]), norm_and_verdict(gradients)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def test_the_norm_is_that_of_all_values_together() -> None:
+    sizes = [1, 31, 4_096, 70_001, 2_000_000] * 7
+    gradients = [torch.randn(size, device="cuda").to(FLOATS[i % 4]) for i, size in enumerate(sizes)]
+    gradients += [torch.randn(8, 3, 5, 5, device="cuda").to(memory_format=torch.channels_last)]
+    gradients += [torch.randn(40, 40, device="cuda")[::2, 1:], torch.randn(1_001, device="cuda")[1:]]
+    expected = torch.cat([g.double().reshape(-1) for g in gradients]).norm().item()
+    for _ in range(2):
+        assert norm_and_verdict(gradients)[0].item() == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_captured_graph_measures_what_is_there_when_it_is_replayed() -> None:
+    x = torch.randn(100_000, device="cuda", dtype=torch.bfloat16)
+    gradients = [torch.randn(1_000, device="cuda") for _ in range(3)]
+    statistics(x), norm_and_verdict(gradients)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        seven, (norm,) = statistics(x), norm_and_verdict(gradients)
+    for nans in (0, 3):
+        x[:nans] = math.nan
+        gradients[1][:nans] = math.nan
+        graph.replay()
+        assert seven[0].item() == nans
+        assert norm.isfinite().item() == (nans == 0)
+
+
+def test_numbers_asked_for_during_capture_do_not_spoil_it() -> None:
+    x, graph = torch.ones(10, device="cuda"), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = x * 2
+        assert numbers(y).min is None
+        assert is_finite(y)
+    graph.replay()
+    assert numbers(y).max == 2.0
+
+
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+def test_the_op_is_one_node_of_a_full_graph(mode: str) -> None:
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return torch.ops.nanwatch.statistics(torch.nn.functional.gelu(x) * 2)
+
+    compiled = torch.compile(step, fullgraph=True, mode=mode)
+    x = torch.randn(10_000, device="cuda")
+    for _ in range(3):
+        seven = compiled(x).clone()
+    assert torch.allclose(seven, step(x), rtol=1e-4)
+
+
+def test_autocast_and_autograd_are_not_disturbed() -> None:
+    t = torch.full((1_000,), 300.0, device="cuda", dtype=torch.float16, requires_grad=True)
+    with torch.autocast("cuda", torch.float16):
+        assert numbers(t).max == 300.0 and is_finite(t)
+        norm = norm_and_verdict([t])[0]
+    assert norm.item() == pytest.approx(300 * math.sqrt(1_000), rel=1e-3) and not norm.requires_grad
