@@ -169,7 +169,7 @@ class Look(TorchDispatchMode):
     def forward_line(self, node):
         while node is not None:
             text = "".join(node.metadata.get("traceback_", []))
-            found = re.findall(r'File "%s", line (\d+)' % re.escape(self.script), text)
+            found = re.findall(rf'File "{re.escape(self.script)}", line (\d+)', text)
             if found:
                 return int(found[-1])
             node = node.metadata.get("parent_")
@@ -201,11 +201,19 @@ class Look(TorchDispatchMode):
             phase = phase or ("forward" if f.stack else "outside")
             rows = [bad_rows(t, nan_only=inf_in) for t in floats(out)[:1]]
             self.events.append(
-                dict(
-                    op=name, line=line, phase=phase, module=inside, modules=modules,
-                    kind="nan" if nan else "inf", steps=f.steps, calls=f.roots, rows=rows[0] if rows else None,
-                    node=node and node.name(), from_inf=inf_in,
-                )
+                {
+                    "op": name,
+                    "line": line,
+                    "phase": phase,
+                    "module": inside,
+                    "modules": modules,
+                    "kind": "nan" if nan else "inf",
+                    "steps": f.steps,
+                    "calls": f.roots,
+                    "rows": rows[0] if rows else None,
+                    "node": node and node.name(),
+                    "from_inf": inf_in,
+                }
             )
         return out
 
@@ -221,9 +229,7 @@ def run(script, mode):
     try:
         with contextlib.redirect_stdout(text), contextlib.ExitStack() as stack:
             if mode:
-                stack.enter_context(
-                    torch.autograd.set_detect_anomaly(True, check_nan=False)
-                )
+                stack.enter_context(torch.autograd.set_detect_anomaly(True, check_nan=False))
                 stack.enter_context(look)
             runpy.run_path(script, run_name="__main__")
     except SystemExit as exit:
@@ -235,11 +241,19 @@ def run(script, mode):
     sys.modules["__main__"] = main
     with quiet():
         good = follow.weights_finite()
-    return dict(
-        error=error, events=look.events, seconds=round(time.time() - started, 2), weights=good,
-        losses=follow.losses, outputs=follow.outputs, ever=follow.bad_weights_ever,
-        optimizers=len(follow.optimizers), nan_output=follow.nan_output, text=text.getvalue(), steps=follow.steps,
-    )
+    return {
+        "error": error,
+        "events": look.events,
+        "seconds": round(time.time() - started, 2),
+        "weights": good,
+        "losses": follow.losses,
+        "outputs": follow.outputs,
+        "ever": follow.bad_weights_ever,
+        "optimizers": len(follow.optimizers),
+        "nan_output": follow.nan_output,
+        "text": text.getvalue(),
+        "steps": follow.steps,
+    }
 
 
 def child(script, mode, pipe):
@@ -296,7 +310,7 @@ def check(path, verbose):
     script = str(path)
     plain = forked(script, mode=False)
     if plain is None:
-        return ["the child died"], 0.0
+        return ["the child died"]
     problems = []
     shown = not all(plain["losses"]) or not all(plain["outputs"]) or not plain["weights"]
     shown = shown or plain["ever"] or plain["error"]
@@ -309,33 +323,44 @@ def check(path, verbose):
         good = all(plain["losses"]) and plain["weights"] and not plain["nan_output"]
         if not good or plain["ever"]:  # a model may return -inf on purpose
             problems.append(
-                f"not healthy: losses {plain['losses']} outputs {plain['outputs']}"
-                f" weights {plain['weights']}"
+                f"not healthy: losses {plain['losses']} outputs {plain['outputs']} weights {plain['weights']}"
             )
     elif not shown:
         problems.append("shows nothing bad when run plainly")
     if verbose:
-        print(f"== {path.stem}: {plain['seconds']} s, {plain['steps']} steps, "
-              f"{plain['optimizers']} optimizers, error {plain['error']}")
-        print("   losses", "".join(".X"[not g] for g in plain["losses"]), "outputs",
-              "".join(".X"[not g] for g in plain["outputs"]), "weights finite", plain["weights"])
+        print(
+            f"== {path.stem}: {plain['seconds']} s, {plain['steps']} steps, "
+            f"{plain['optimizers']} optimizers, error {plain['error']}"
+        )
+        print(
+            "   losses",
+            "".join(".X"[not g] for g in plain["losses"]),
+            "outputs",
+            "".join(".X"[not g] for g in plain["outputs"]),
+            "weights finite",
+            plain["weights"],
+        )
         print("   prints", repr(plain["text"][-150:]))
         if not truth.healthy:
-            print(f"   truth line {truth.line} {truth.phase} {truth.op} module {truth.module} "
-                  f"step {truth.step} {truth.kind} samples {truth.samples}")
+            print(
+                f"   truth line {truth.line} {truth.phase} {truth.op} module {truth.module} "
+                f"step {truth.step} {truth.kind} samples {truth.samples}"
+            )
     if truth.healthy and not verbose:
-        return problems, plain["seconds"]
+        return problems
     looked = forked(script, mode=True)
     if looked is None:
-        return [*problems, "the child died under the mode"], plain["seconds"]
+        return [*problems, "the child died under the mode"]
     hits = [e for e in looked["events"] if not truth.healthy and matches(e, truth, plain)]
     if verbose:
         for event in looked["events"][:14]:
             mark = "*" if event in hits else " "
-            print(f"  {mark} line {event['line']} {event['phase']} {event['op']} "
-                  f"{event['module']!r} step {step_of(event, plain)} (calls {event['calls']}) "
-                  f"{event['kind']}{' from inf' if event['from_inf'] else ''} "
-                  f"rows {event['rows']} {event['node'] or ''}")
+            print(
+                f"  {mark} line {event['line']} {event['phase']} {event['op']} "
+                f"{event['module']!r} step {step_of(event, plain)} (calls {event['calls']}) "
+                f"{event['kind']}{' from inf' if event['from_inf'] else ''} "
+                f"rows {event['rows']} {event['node'] or ''}"
+            )
         if looked["error"] != plain["error"]:
             print("   under the mode:", looked["error"])
     if not truth.healthy and None not in truth.op:
@@ -346,7 +371,7 @@ def check(path, verbose):
             places = {(e["line"], e["op"]) for e in earlier}
             if places:
                 problems.append(f"note: earlier events {sorted(places, key=str)}")
-    return problems, plain["seconds"]
+    return problems
 
 
 def main():
@@ -357,14 +382,13 @@ def main():
         if names and path.stem not in names:
             continue
         try:
-            problems, seconds = check(path, verbose)
+            problems = check(path, verbose)
         except ValueError as error:
-            problems, seconds = [str(error)], 0.0
+            problems = [str(error)]
         hard = [p for p in problems if not p.startswith("note:")]
         failed += bool(hard)
         if verbose or problems:
-            print(f"{'BAD ' if hard else 'ok  '} {path.stem}: {'; '.join(problems) or 'ok'}",
-                  flush=True)
+            print(f"{'BAD ' if hard else 'ok  '} {path.stem}: {'; '.join(problems) or 'ok'}", flush=True)
     print(f"{failed} problems")
     return 1 if failed else 0
 

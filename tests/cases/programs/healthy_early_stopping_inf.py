@@ -4,7 +4,7 @@ from torch import nn
 torch.manual_seed(0)
 x = torch.randn(32, 4)
 y = x @ torch.randn(4, 1)
-model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 1))
+model = nn.Sequential(nn.Linear(4, 8, bias=False), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 1))
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
 plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=1)
 best = torch.tensor(float("inf"))
@@ -23,7 +23,7 @@ for epoch in range(12):
     best = torch.minimum(best, held_out)
     if patience > 3:
         break
-print(epoch, f"{best.item():.5f}")
+print(epoch, f"{best.item():.3f}")
 
 # truth:
 # {"healthy": true, "exit": 0}
