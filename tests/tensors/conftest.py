@@ -21,7 +21,11 @@ def naive(t: torch.Tensor) -> dict[str, float | None]:
     else:
         flat = values.to(torch.float64).resolve_neg().numpy().reshape(-1)
     good = flat[np.isfinite(flat)]
-    counts = {"nan": np.isnan(flat).sum(), "posinf": np.isposinf(flat).sum(), "neginf": np.isneginf(flat).sum()}
+    counts = {
+        "nan": np.isnan(flat).sum(),
+        "posinf": np.isposinf(flat).sum(),
+        "neginf": np.isneginf(flat).sum(),
+    }
     if not good.size:
         return {**counts, "min": None, "max": None, "mean": None, "norm": None}
     scale = float(np.abs(good).max()) or 1.0

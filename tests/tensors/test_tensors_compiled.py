@@ -77,7 +77,9 @@ def test_a_library_others_could_have_written_is_not_loaded(tmp_path: Path) -> No
 
 
 def test_importing_brings_in_neither_triton_nor_the_compiler_of_torch() -> None:
-    heavy = "print([m for m in ('triton', 'torch._dynamo', 'torch._inductor') if m in __import__('sys').modules])"
+    heavy = (
+        "print([m for m in ('triton', 'torch._dynamo', 'torch._inductor') if m in __import__('sys').modules])"
+    )
     assert _python(heavy) == "[]"
 
 

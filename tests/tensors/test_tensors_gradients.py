@@ -28,7 +28,10 @@ def test_the_norm_is_that_of_all_values_together(dtype: torch.dtype) -> None:
 
 def test_dtypes_and_strides_may_be_mixed() -> None:
     gradients = [torch.randn(40, 30).to(dtype) for dtype in KINDS]
-    gradients += [torch.randn(8, 3, 5, 5).to(memory_format=torch.channels_last), torch.randn(20, 20)[::2, ::3]]
+    gradients += [
+        torch.randn(8, 3, 5, 5).to(memory_format=torch.channels_last),
+        torch.randn(20, 20)[::2, ::3],
+    ]
     gradients += [torch.randn(7).to(torch.float8_e5m2), torch.ones(1).expand(50), torch.zeros(0)]
     (norm,) = norm_and_verdict(gradients)
     assert norm.item() == pytest.approx(_norm(gradients), rel=1e-4)

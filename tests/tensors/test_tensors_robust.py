@@ -62,7 +62,11 @@ WITH_THESE_VALUES = {
     "nested": lambda: torch.nested.nested_tensor([_bad()[:1], _bad()[1:]]),
     "jagged": lambda: torch.nested.nested_tensor([_bad()[:1], _bad()[1:]], layout=torch.jagged),
     "jagged with holes": lambda: torch.nested.narrow(
-        torch.cat([_bad(), _bad()]).view(2, 4), 1, torch.tensor([0, 2]), torch.tensor([2, 2]), layout=torch.jagged
+        torch.cat([_bad(), _bad()]).view(2, 4),
+        1,
+        torch.tensor([0, 2]),
+        torch.tensor([2, 2]),
+        layout=torch.jagged,
     ),
     "mkldnn": lambda: _bad().to_mkldnn(),
     "functional": lambda: torch._to_functional_tensor(_bad()),
@@ -108,7 +112,10 @@ def test_quantized_values_are_those_they_stand_for() -> None:
 
 
 def test_zero_tensors_hold_zeros() -> None:
-    assert (numbers(torch._efficientzerotensor(5)).max, is_finite(torch._efficientzerotensor(5))) == (0.0, True)
+    assert (numbers(torch._efficientzerotensor(5)).max, is_finite(torch._efficientzerotensor(5))) == (
+        0.0,
+        True,
+    )
 
 
 def test_inside_vmap_and_grad_the_values_below_are_seen() -> None:
@@ -145,7 +152,12 @@ SURROUNDINGS = {
 
 @pytest.mark.parametrize("name", SURROUNDINGS)
 def test_whatever_is_active_is_neither_seen_nor_disturbed(name: str) -> None:
-    tensors = [_bad().requires_grad_(), torch.randn(9, 9).t(), torch.full((40,), 300.0).half(), torch.randn(3).to_sparse()]
+    tensors = [
+        _bad().requires_grad_(),
+        torch.randn(9, 9).t(),
+        torch.full((40,), 300.0).half(),
+        torch.randn(3).to_sparse(),
+    ]
     versions = [t._version for t in tensors]
     with SURROUNDINGS[name]():
         measured = [numbers(t) for t in tensors]

@@ -20,10 +20,13 @@ from pathlib import Path
 FLAGS = "-O3 -std=gnu11 -fopenmp-simd -fno-math-errno -fno-trapping-math -shared -fPIC -pthread"
 COMPILERS = ("cc", "gcc", "clang")
 SECONDS_BETWEEN_LOOKS = 0.05
-COMPILE_THEN_RENAME = (
-    'umask 077; work=$0; trap \'rm -f "$work"\' EXIT; '
-    '"$1" -march=native $4 "$2" -o "$work" || "$1" $4 "$2" -o "$work" && mv -f "$work" "$3"'
-)
+COMPILE_THEN_RENAME = """
+umask 077
+trap 'rm -f "$0"' EXIT
+for machine in "-march=native -mprefer-vector-width=512" "-march=native" ""; do
+    "$1" $machine $4 "$2" -o "$0" && mv -f "$0" "$3" && break
+done
+"""
 
 _SOURCE = Path(__file__).with_name("kernels.c")
 _library: ctypes.CDLL | None = None

@@ -6,6 +6,7 @@ triton is imported when the first CUDA tensor is measured. Without triton, plain
 from __future__ import annotations
 
 import functools
+from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType
 
 import torch
@@ -15,12 +16,15 @@ from nanwatch.tensors.memory import real_pieces, without_repeats
 
 VALUES_PER_COPY = 1 << 26
 TILE_BYTES = 4096
-UNROLL = 4
+UNROLL = 8
 WARPS = 8
 PROGRAMS_PER_PROCESSOR = 4
 MOST_STEPS = 32
 CAREFUL_TILE = 1024
 ROW = 8
+
+_NOTHING_TO_DO = nullcontext()
+_arrivals: dict[tuple[int, int], Tensor] = {}
 
 
 @functools.cache
@@ -62,30 +66,51 @@ def _statistics_by_triton(row: Tensor) -> Tensor:
     module = kernels()
     assert module is not None
     count, tile = row.numel(), TILE_BYTES // row.element_size()
-    programs, steps = _grid(count, tile * UNROLL, row.device)
-    with torch.cuda.device(row.device):
-        rows = torch.empty(programs, ROW, dtype=torch.float64, device=row.device)
+    programs, steps = _grid(count, tile * UNROLL, _processors(row.get_device()))
+    out = torch.empty(7, dtype=torch.float64, device=row.device)
+    with on_device(row.get_device()):
         module.statistics_kernel[(programs,)](
             row,
-            rows,
+            torch.empty(programs * ROW, dtype=torch.float64, device=row.device),
+            arrivals(row.device),
+            out,
             count,
             steps,
-            **_precision(module, row.dtype),
+            **_precision(row.dtype),
             TILE=tile,
             UNROLL=UNROLL,
             CAREFUL_TILE=CAREFUL_TILE,
+            ROWS=_power_of_two_from(programs),
             num_warps=WARPS,
         )
-        if programs == 1:
-            return rows[0, :7]
-        out = torch.empty(7, dtype=torch.float64, device=row.device)
-        module.combine_kernel[(1,)](rows, out, programs, ROWS=_power_of_two_from(programs))
     return out
 
 
-def _grid(count: int, step_values: int, device: torch.device) -> tuple[int, int]:
+def on_device(index: int) -> AbstractContextManager[object]:
+    """Launches go to the current device: changes it only where it must be changed."""
+    return _NOTHING_TO_DO if torch.cuda.current_device() == index else torch.cuda.device(index)
+
+
+def arrivals(device: torch.device) -> Tensor:
+    """A counter at 0, which each launch leaves at 0: one for each stream, whose launches run in turn.
+    A graph gets one of its own, set to 0 by the graph."""
+    if torch.cuda.is_current_stream_capturing():
+        return torch.zeros(1, dtype=torch.int32, device=device)
+    key = (device.index, torch._C._cuda_getCurrentRawStream(device.index))
+    counter = _arrivals.get(key)
+    if counter is None:
+        counter = _arrivals[key] = torch.zeros(1, dtype=torch.int32, device=device)
+    return counter
+
+
+@functools.cache
+def _processors(index: int) -> int:
+    return torch.cuda.get_device_properties(index).multi_processor_count
+
+
+def _grid(count: int, step_values: int, processors: int) -> tuple[int, int]:
     """How many programs, and how many steps each takes in one segment: all processors busy, if it can be."""
-    most = PROGRAMS_PER_PROCESSOR * torch.cuda.get_device_properties(device).multi_processor_count
+    most = PROGRAMS_PER_PROCESSOR * processors
     steps = max(1, min(MOST_STEPS, count // (most * step_values)))
     return max(1, min(most, -(-count // (steps * step_values)))), steps
 
@@ -94,14 +119,19 @@ def _power_of_two_from(count: int) -> int:
     return max(16, 1 << (count - 1).bit_length())
 
 
-def _precision(module: ModuleType, dtype: torch.dtype) -> dict[str, object]:
+@functools.cache
+def _precision(dtype: torch.dtype) -> dict[str, object]:
+    module = kernels()
+    assert module is not None
     if dtype is torch.float64:
         return {"LARGEST": torch.finfo(torch.float64).max, "VANISH": 0.0, "REAL": module.tl.float64}
     return {"LARGEST": torch.finfo(torch.float32).max, "VANISH": 1e-28, "REAL": module.tl.float32}
 
 
 def _statistics_by_torch(row: Tensor) -> Tensor:
-    return _combined([_statistics_of_block(block) for block in row.split(VALUES_PER_COPY >> 2)], row.device)
+    return _combined(
+        [_statistics_of_block(block) for block in torch.split(row, VALUES_PER_COPY >> 2)], row.device
+    )
 
 
 def _statistics_of_block(block: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """The L2 norm of many CUDA tensors by one kernel over all of them, without waiting for the device.
 
 The kernel reads a small table of addresses and sizes. In a steady training loop the allocator hands out the
-same addresses each step, so the table is already on the device and two launches are all that is done.
+same addresses each step, so the table is already on the device and one launch is all that is done.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ CHUNK = 1 << 16
 UNROLL = 4
 WARPS = 8
 TABLES_KEPT = 16
-NORM_TILE = 1024
 BEYOND_ALL_CHUNKS = 1 << 62
 
-Key = tuple[object, ...]
+Key = tuple[int, tuple[int, ...], tuple[int, ...]]
 
 
 class Table(NamedTuple):
@@ -45,8 +44,9 @@ def norm_of_rows(rows: list[Tensor], device: torch.device) -> Tensor:
         by_dtype.setdefault(row.dtype, []).append(row)
     if cuda.kernels() is None or torch.cuda.is_current_stream_capturing():
         return _norm_by_foreach(by_dtype)
-    with torch.cuda.device(device):
-        return _norm_by_table(by_dtype, device)
+    with cuda.on_device(rows[0].get_device()):
+        norms = [_norm_by_table(dtype, group, device) for dtype, group in by_dtype.items()]
+    return norms[0] if len(norms) == 1 else _joined(norms)
 
 
 def _norm_by_foreach(by_dtype: dict[torch.dtype, list[Tensor]]) -> Tensor:
@@ -56,40 +56,40 @@ def _norm_by_foreach(by_dtype: dict[torch.dtype, list[Tensor]]) -> Tensor:
         norms += torch._foreach_norm(rows, 2, wide)
     if len({norm.dtype for norm in norms}) > 1:
         norms = [norm.to(torch.float64) for norm in norms]
-    return torch.linalg.vector_norm(torch.stack(norms)).to(torch.float32)
+    return _joined(norms)
 
 
-def _norm_by_table(by_dtype: dict[torch.dtype, list[Tensor]], device: torch.device) -> Tensor:
+def _joined(norms: list[Tensor]) -> Tensor:
+    norm: Tensor = torch.linalg.vector_norm(torch.stack(norms))
+    return norm.to(torch.float32)
+
+
+def _norm_by_table(dtype: torch.dtype, rows: list[Tensor], device: torch.device) -> Tensor:
     module = cuda.kernels()
     assert module is not None
-    stream = torch.cuda.current_stream(device).cuda_stream
-    tables = [(dtype, _table(rows, device, stream)) for dtype, rows in by_dtype.items()]
-    total = sum(table.chunks for _, table in tables)
-    parts = torch.empty(total, dtype=torch.float64, device=device)
-    done = 0
-    for dtype, table in tables:
-        module.squares_kernel[(table.chunks,)](
-            table.rows,
-            parts[done:] if done else parts,
-            TENSORS=table.columns,
-            CHUNK=CHUNK,
-            STORED=getattr(module.tl, str(dtype).removeprefix("torch.")),
-            ALIGNED=table.aligned,
-            REAL=module.tl.float64 if dtype is torch.float64 else module.tl.float32,
-            TILE=cuda.TILE_BYTES // dtype.itemsize,
-            UNROLL=UNROLL,
-            num_warps=WARPS,
-        )
-        done += table.chunks
+    table = _table(rows, device)
     norm = torch.empty((), dtype=torch.float32, device=device)
-    module.norm_kernel[(1,)](parts, norm, total, TILE=NORM_TILE)
+    module.squares_kernel[(table.chunks,)](
+        table.rows,
+        torch.empty(table.chunks, dtype=torch.float64, device=device),
+        cuda.arrivals(device),
+        norm,
+        TENSORS=table.columns,
+        CHUNK=CHUNK,
+        STORED=getattr(module.tl, str(dtype).removeprefix("torch.")),
+        REAL=module.tl.float64 if dtype is torch.float64 else module.tl.float32,
+        ALIGNED=table.aligned,
+        TILE=cuda.TILE_BYTES // dtype.itemsize,
+        UNROLL=UNROLL,
+        num_warps=WARPS,
+    )
     return norm
 
 
-def _table(rows: list[Tensor], device: torch.device, stream: int) -> Table:
-    addresses = [row.data_ptr() for row in rows]
-    counts = [row.numel() for row in rows]
-    key = (device, stream, tuple(addresses), tuple(counts))
+def _table(rows: list[Tensor], device: torch.device) -> Table:
+    addresses = list(map(Tensor.data_ptr, rows))
+    counts = list(map(Tensor.numel, rows))
+    key = (torch._C._cuda_getCurrentRawStream(device.index), tuple(addresses), tuple(counts))
     table = _tables.get(key)
     if table is None:
         table = _tables[key] = _new_table(addresses, counts, device)

@@ -39,22 +39,77 @@ static void add_tally(Tally *into, const Tally *part) {
     into->sumsq += part->sumsq;
 }
 
+static inline float float_of_bits(uint32_t bits) {
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static inline float float_of_bfloat16(uint16_t bits) { return float_of_bits((uint32_t)bits << 16); }
+
+static inline float float_of_float16(uint16_t half) {
+    uint32_t sign = (uint32_t)(half & 0x8000u) << 16, rest = half & 0x7fffu;
+    if (rest >= 0x7c00u) return float_of_bits(sign | 0x7f800000u | (rest & 0x3ffu) << 13);
+    if (rest >= 0x0400u) return float_of_bits(sign | ((rest << 13) + 0x38000000u));
+    float small = (float)rest * 0x1p-24f;
+    return sign ? -small : small;
+}
+
+/* Each gives a block as the reals it is reckoned in: the memory itself, or widened into `room`. */
+static const float *real_float32(const float *x, size_t n, float *room) { return (void)n, (void)room, x; }
+
+static const double *real_float64(const double *x, size_t n, double *room) { return (void)n, (void)room, x; }
+
+static const float *real_bfloat16(const uint16_t *restrict x, size_t n, float *restrict room) {
+    for (size_t i = 0; i < n; i++) room[i] = float_of_bfloat16(x[i]);
+    return room;
+}
+
+static const float *real_float16(const uint16_t *restrict x, size_t n, float *restrict room) {
+    size_t i = 0;
+#if defined(__F16C__)
+    for (; i + 8 <= n; i += 8)
+        _mm256_storeu_ps(room + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(x + i))));
+#endif
+    for (; i < n; i++) room[i] = float_of_float16(x[i]);
+    return room;
+}
+
+/* Two values at a time, so that two independent chains of additions hide their latency: one from each half
+ * of a block, or, where two values share a word, the two of it. */
+static inline uint32_t word_at(const uint16_t *x, size_t i) {
+    uint32_t word;
+    memcpy(&word, x + 2 * i, sizeof word);
+    return word;
+}
+
+#define FIRST_float32(x, half, i) x[i]
+#define SECOND_float32(x, half, i) x[half + i]
+#define LAST_float32(x, n) x[n - 1]
+#define FIRST_float64 FIRST_float32
+#define SECOND_float64 SECOND_float32
+#define LAST_float64 LAST_float32
+#define FIRST_bfloat16(x, half, i) float_of_bits(word_at(x, i) << 16)
+#define SECOND_bfloat16(x, half, i) float_of_bits(word_at(x, i) & 0xffff0000u)
+#define LAST_bfloat16(x, n) float_of_bfloat16(x[n - 1])
+
 /* A block whose sum of squares lies outside [VANISH, LARGEST] is done again in double. */
 #define float_VANISH 1e-28
 #define double_VANISH 0.0
 #define float_LARGEST FLT_MAX
 #define double_LARGEST DBL_MAX
 
-/* Two halves side by side: two independent chains of additions hide their latency. */
-#define DEFINE_QUICK_BLOCK(REAL)                                                                           \
-    static int quick_block_##REAL(const REAL *x, size_t n, Tally *out) {                                   \
+#define PRAGMA(TEXT) _Pragma(#TEXT)
+
+#define DEFINE_QUICK_BLOCK(NAME, STORED, REAL)                                                             \
+    static int quick_block_##NAME(const STORED *x, size_t n, Tally *out) {                                 \
         size_t half = n / 2;                                                                               \
-        const REAL *y = x + half;                                                                          \
-        REAL lo = x[n - 1], hi = lo, lo2 = lo, hi2 = lo, sum = 0, sum2 = 0, sumsq = 0, sumsq2 = 0;         \
+        REAL lo = LAST_##NAME(x, n), hi = lo, lo2 = lo, hi2 = lo, odd = n % 2 ? lo : 0;                    \
+        REAL sum = 0, sum2 = 0, sumsq = 0, sumsq2 = 0;                                                     \
         PRAGMA(omp simd reduction(min : lo, lo2) reduction(max : hi, hi2)                                  \
                reduction(+ : sum, sum2, sumsq, sumsq2))                                                    \
         for (size_t i = 0; i < half; i++) {                                                                \
-            REAL v = x[i], w = y[i];                                                                       \
+            REAL v = FIRST_##NAME(x, half, i), w = SECOND_##NAME(x, half, i);                              \
             lo = v < lo ? v : lo;                                                                          \
             hi = v > hi ? v : hi;                                                                          \
             sum += v;                                                                                      \
@@ -64,7 +119,6 @@ static void add_tally(Tally *into, const Tally *part) {
             sum2 += w;                                                                                     \
             sumsq2 += w * w;                                                                               \
         }                                                                                                  \
-        REAL odd = n % 2 ? x[n - 1] : 0;                                                                   \
         double squares = (double)sumsq + (double)sumsq2 + (double)odd * (double)odd;                       \
         if (!(squares <= (double)REAL##_LARGEST)) return 0;                                                \
         if (squares < REAL##_VANISH && (lo != 0 || hi != 0 || lo2 != 0 || hi2 != 0)) return 0;             \
@@ -74,7 +128,23 @@ static void add_tally(Tally *into, const Tally *part) {
         return 1;                                                                                          \
     }
 
-#define DEFINE_CAREFUL_BLOCK(REAL)                                                                         \
+#define DEFINE_QUICK_SQUARES(NAME, STORED, REAL)                                                           \
+    static int quick_squares_##NAME(const STORED *x, size_t n, Tally *out) {                               \
+        size_t half = n / 2;                                                                               \
+        REAL sumsq = 0, sumsq2 = 0, odd = n % 2 ? LAST_##NAME(x, n) : 0;                                   \
+        PRAGMA(omp simd reduction(+ : sumsq, sumsq2))                                                      \
+        for (size_t i = 0; i < half; i++) {                                                                \
+            REAL v = FIRST_##NAME(x, half, i), w = SECOND_##NAME(x, half, i);                              \
+            sumsq += v * v;                                                                                \
+            sumsq2 += w * w;                                                                               \
+        }                                                                                                  \
+        double squares = (double)sumsq + (double)sumsq2 + (double)odd * (double)odd;                       \
+        if (!(squares >= REAL##_VANISH && squares <= (double)REAL##_LARGEST)) return 0;                    \
+        out->sumsq += squares;                                                                             \
+        return 1;                                                                                          \
+    }
+
+#define DEFINE_CAREFUL_BLOCKS(REAL)                                                                        \
     static void careful_block_##REAL(const REAL *x, size_t n, Tally *out) {                                \
         REAL lo = INFINITY, hi = -INFINITY;                                                                \
         double sum = 0, sumsq = 0;                                                                         \
@@ -96,80 +166,128 @@ static void add_tally(Tally *into, const Tally *part) {
         }                                                                                                  \
         Tally part = {nan, posinf, neginf, lo, hi, sum, sumsq};                                            \
         add_tally(out, &part);                                                                             \
-    }
-
-#define DEFINE_SQUARES_BLOCK(REAL)                                                                         \
-    static double squares_block_##REAL(const REAL *x, size_t n) {                                          \
-        size_t half = n / 2;                                                                               \
-        const REAL *y = x + half;                                                                          \
-        REAL quick = 0, quick2 = 0, odd = n % 2 ? x[n - 1] : 0;                                            \
-        PRAGMA(omp simd reduction(+ : quick, quick2))                                                      \
-        for (size_t i = 0; i < half; i++) {                                                                \
-            quick += x[i] * x[i];                                                                          \
-            quick2 += y[i] * y[i];                                                                         \
-        }                                                                                                  \
-        double squares = (double)quick + (double)quick2 + (double)odd * (double)odd;                       \
-        if (squares >= REAL##_VANISH && squares <= (double)REAL##_LARGEST) return squares;                 \
-        squares = 0;                                                                                       \
+    }                                                                                                      \
+    static void careful_squares_##REAL(const REAL *x, size_t n, Tally *out) {                              \
+        double squares = 0;                                                                                \
         PRAGMA(omp simd reduction(+ : squares))                                                            \
         for (size_t i = 0; i < n; i++) squares += (double)x[i] * (double)x[i];                             \
-        return squares;                                                                                    \
+        out->sumsq += squares;                                                                             \
     }
 
-#define PRAGMA(TEXT) _Pragma(#TEXT)
-#define DEFINE_BLOCKS(REAL) DEFINE_QUICK_BLOCK(REAL) DEFINE_CAREFUL_BLOCK(REAL) DEFINE_SQUARES_BLOCK(REAL)
+DEFINE_QUICK_BLOCK(float32, float, float)
+DEFINE_QUICK_BLOCK(float64, double, double)
+DEFINE_QUICK_SQUARES(float32, float, float)
+DEFINE_QUICK_SQUARES(float64, double, double)
+DEFINE_QUICK_SQUARES(bfloat16, uint16_t, float)
+DEFINE_CAREFUL_BLOCKS(float)
+DEFINE_CAREFUL_BLOCKS(double)
 
-DEFINE_BLOCKS(float)
-DEFINE_BLOCKS(double)
+/* 16-bit floats keep sign and magnitude. With the magnitude of negatives turned over they are ordered as
+ * integers are, and twice as many of those fit a register. */
+static inline int16_t turned(int16_t bits) { return (int16_t)(bits ^ ((bits >> 15) & 0x7fff)); }
 
-static inline float float_of_bits(uint32_t bits) {
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
+static void extremes_of_16_bits(const uint16_t *x, size_t n, uint16_t *lo, uint16_t *hi) {
+    int16_t low = INT16_MAX, high = INT16_MIN;
+    PRAGMA(omp simd reduction(min : low) reduction(max : high))
+    for (size_t i = 0; i < n; i++) {
+        int16_t value = turned((int16_t)x[i]);
+        low = value < low ? value : low;
+        high = value > high ? value : high;
+    }
+    *lo = (uint16_t)turned(low);
+    *hi = (uint16_t)turned(high);
 }
 
-static inline float float_of_half(uint16_t half) {
-    uint32_t sign = (uint32_t)(half & 0x8000u) << 16, rest = half & 0x7fffu;
-    if (rest >= 0x7c00u) return float_of_bits(sign | 0x7f800000u | (rest & 0x3ffu) << 13);
-    if (rest >= 0x0400u) return float_of_bits(sign | ((rest << 13) + 0x38000000u));
-    float small = (float)rest * 0x1p-24f;
-    return sign ? -small : small;
-}
-
-/* Each gives a block as the reals it is reckoned in: the memory itself, or widened into `room`. */
-static const float *real_float32(const float *x, size_t n, float *room) { return (void)n, (void)room, x; }
-
-static const double *real_float64(const double *x, size_t n, double *room) { return (void)n, (void)room, x; }
-
-static const float *real_bfloat16(const uint16_t *restrict x, size_t n, float *restrict room) {
-    for (size_t i = 0; i < n; i++) room[i] = float_of_bits((uint32_t)x[i] << 16);
-    return room;
-}
-
-static const float *real_float16(const uint16_t *restrict x, size_t n, float *restrict room) {
-    size_t i = 0;
-#if defined(__F16C__)
-    for (; i + 8 <= n; i += 8)
-        _mm256_storeu_ps(room + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(x + i))));
-#endif
-    for (; i < n; i++) room[i] = float_of_half(x[i]);
-    return room;
-}
-
-#define DEFINE_STATISTICS(NAME, STORED, REAL)                                                              \
-    static void statistics_##NAME(const void *data, size_t n, Tally *out) {                                \
-        REAL room[BLOCK];                                                                                  \
-        for (size_t i = 0; i < n; i += BLOCK) {                                                            \
-            size_t size = n - i < BLOCK ? n - i : BLOCK;                                                   \
-            const REAL *x = real_##NAME((const STORED *)data + i, size, room);                             \
-            if (!quick_block_##REAL(x, size, out)) careful_block_##REAL(x, size, out);                     \
+#define DEFINE_SUMS(NAME, STORED)                                                                          \
+    static void sums_##NAME(const STORED *x, size_t n, double *total, double *squares) {                   \
+        size_t half = n / 2;                                                                               \
+        float sum = 0, sum2 = 0, sumsq = 0, sumsq2 = 0, odd = n % 2 ? LAST_##NAME(x, n) : 0;               \
+        PRAGMA(omp simd reduction(+ : sum, sum2, sumsq, sumsq2))                                           \
+        for (size_t i = 0; i < half; i++) {                                                                \
+            float v = FIRST_##NAME(x, half, i), w = SECOND_##NAME(x, half, i);                             \
+            sum += v;                                                                                      \
+            sumsq += v * v;                                                                                \
+            sum2 += w;                                                                                     \
+            sumsq2 += w * w;                                                                               \
         }                                                                                                  \
-    }                                                                                                      \
-    static void squares_##NAME(const void *data, size_t n, Tally *out) {                                   \
+        *total = (double)sum + (double)sum2 + (double)odd;                                                 \
+        *squares = (double)sumsq + (double)sumsq2 + (double)odd * (double)odd;                             \
+    }
+
+DEFINE_SUMS(bfloat16, uint16_t)
+
+#if defined(__F16C__) && defined(__FMA__)
+static inline __m256 eight_of_float16(const uint16_t *x) {
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)x));
+}
+
+static double sum_of_eight(__m256 lanes) {
+    float lane[8];
+    double sum = 0;
+    _mm256_storeu_ps(lane, lanes);
+    for (int j = 0; j < 8; j++) sum += (double)lane[j];
+    return sum;
+}
+
+static void sums_float16(const uint16_t *x, size_t n, double *total, double *squares) {
+    __m256 sum = _mm256_setzero_ps(), sum2 = sum, sumsq = sum, sumsq2 = sum;
+    size_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        __m256 v = eight_of_float16(x + i), w = eight_of_float16(x + i + 8);
+        sum = _mm256_add_ps(sum, v);
+        sumsq = _mm256_fmadd_ps(v, v, sumsq);
+        sum2 = _mm256_add_ps(sum2, w);
+        sumsq2 = _mm256_fmadd_ps(w, w, sumsq2);
+    }
+    *total = sum_of_eight(sum) + sum_of_eight(sum2);
+    *squares = sum_of_eight(sumsq) + sum_of_eight(sumsq2);
+    for (; i < n; i++) {
+        double v = (double)float_of_float16(x[i]);
+        *total += v;
+        *squares += v * v;
+    }
+}
+#else
+DEFINE_SUMS(float32, float)
+
+static void sums_float16(const uint16_t *x, size_t n, double *total, double *squares) {
+    float room[BLOCK];
+    sums_float32(real_float16(x, n, room), n, total, squares);
+}
+#endif
+
+static int quick_squares_float16(const uint16_t *x, size_t n, Tally *out) {
+    double total, squares;
+    sums_float16(x, n, &total, &squares);
+    if (!(squares >= float_VANISH && squares <= (double)float_LARGEST)) return 0;
+    out->sumsq += squares;
+    return 1;
+}
+
+#define DEFINE_QUICK_BLOCK_OF_16_BITS(NAME)                                                                \
+    static int quick_block_##NAME(const uint16_t *x, size_t n, Tally *out) {                               \
+        double total, squares;                                                                             \
+        uint16_t lo, hi;                                                                                   \
+        sums_##NAME(x, n, &total, &squares);                                                               \
+        if (!(squares <= (double)float_LARGEST)) return 0;                                                 \
+        extremes_of_16_bits(x, n, &lo, &hi);                                                               \
+        Tally part = {0, 0, 0, float_of_##NAME(lo), float_of_##NAME(hi), total, squares};                  \
+        if (squares < float_VANISH && (part.lo != 0 || part.hi != 0)) return 0;                            \
+        add_tally(out, &part);                                                                             \
+        return 1;                                                                                          \
+    }
+
+DEFINE_QUICK_BLOCK_OF_16_BITS(bfloat16)
+DEFINE_QUICK_BLOCK_OF_16_BITS(float16)
+
+#define DEFINE_PASS(QUESTION, STEP, NAME, STORED, REAL)                                                    \
+    static void QUESTION##_##NAME(const void *data, size_t n, Tally *out) {                                \
         REAL room[BLOCK];                                                                                  \
         for (size_t i = 0; i < n; i += BLOCK) {                                                            \
             size_t size = n - i < BLOCK ? n - i : BLOCK;                                                   \
-            out->sumsq += squares_block_##REAL(real_##NAME((const STORED *)data + i, size, room), size);   \
+            const STORED *x = (const STORED *)data + i;                                                    \
+            if (!quick_##STEP##_##NAME(x, size, out))                                                      \
+                careful_##STEP##_##REAL(real_##NAME(x, size, room), size, out);                            \
         }                                                                                                  \
     }
 
@@ -189,7 +307,8 @@ static const float *real_float16(const uint16_t *restrict x, size_t n, float *re
     }
 
 #define DEFINE_KERNELS(NAME, STORED, REAL, BITS, EXPONENT)                                                 \
-    DEFINE_STATISTICS(NAME, STORED, REAL)                                                                  \
+    DEFINE_PASS(statistics, block, NAME, STORED, REAL)                                                     \
+    DEFINE_PASS(squares, squares, NAME, STORED, REAL)                                                      \
     DEFINE_FINITE(NAME, BITS, EXPONENT)
 
 DEFINE_KERNELS(float32, float, float, uint32_t, 0x7f800000u)

@@ -20,7 +20,10 @@ VALUES_PER_SCALED_PIECE = 1 << 20
 def numbers(t: Tensor, name: str | None = None) -> Numbers:
     """The numbers of one tensor. Never raises: a tensor without readable values (meta, fake, freed, or on a
     device whose stream is being captured) gets counts of 0 and no extremes."""
-    return many_numbers([t], [name])[0]
+    tally = cpu.tally_of_row(t)
+    if tally is None or tally.sums_are_lost:
+        return many_numbers([t], [name])[0]
+    return _described(t, [t], [tally], name)
 
 
 def many_numbers(tensors: Iterable[Tensor], names: Sequence[str | None] | None = None) -> list[Numbers]:
@@ -77,17 +80,19 @@ def _on_the_host(measured: list[Tally | Tensor | None]) -> list[Tally | None]:
     return [read.get(i) if isinstance(part, Tensor) else part for i, part in enumerate(measured)]
 
 
-def _described(t: Tensor, parts: list[Tensor] | None, tallies: list[Tally | None], name: str | None) -> Numbers:
+def _described(
+    t: Tensor, parts: list[Tensor] | None, tallies: list[Tally | None], name: str | None
+) -> Numbers:
     about = (_shape(t), str(t.dtype).removeprefix("torch."), _device(t))
     known = [tally for tally in tallies if tally is not None]
     if parts is None or len(known) < len(tallies):
         return Numbers(*about, count=math.prod(about[0]) if min(about[0], default=0) >= 0 else 0, name=name)
     total, count = added(known), sum(part.numel() for part in parts)
-    bad = {"nan": int(total.nan), "posinf": int(total.posinf), "neginf": int(total.neginf)}
+    bad = (int(total.nan), int(total.posinf), int(total.neginf))
     if total.lo > total.hi:
-        return Numbers(*about, count, **bad, name=name)
+        return Numbers(*about, count, *bad, name=name)
     mean, norm = _mean_and_norm(total, count - total.bad, parts)
-    return Numbers(*about, count, **bad, min=total.lo, max=total.hi, mean=mean, norm=norm, name=name)
+    return Numbers(*about, count, *bad, min=total.lo, max=total.hi, mean=mean, norm=norm, name=name)
 
 
 def _mean_and_norm(total: Tally, good: int, parts: list[Tensor]) -> tuple[float, float]:
@@ -99,11 +104,11 @@ def _mean_and_norm(total: Tally, good: int, parts: list[Tensor]) -> tuple[float,
 
 
 def _scaled_sums(part: Tensor, scale: float) -> Tally:
-    """The sums of values divided by the largest: a second pass, for values whose squares float64 cannot hold."""
+    """The sums of values divided by the largest: a second pass, for squares that float64 cannot hold."""
     part, copies = without_repeats(part)
     total = squares = 0.0
     for row in real_pieces(part, VALUES_PER_SCALED_PIECE):
-        for block in row.split(VALUES_PER_SCALED_PIECE):
+        for block in torch.split(row, VALUES_PER_SCALED_PIECE):
             values = block.to(torch.float64) / scale
             values = values[values.isfinite()]
             total += float(values.sum())

@@ -43,7 +43,7 @@ def parts_of(t: Tensor) -> list[Tensor] | None:
     if torch._C._functorch.is_functorch_wrapped_tensor(t):
         return parts_of(torch._C._functorch.get_unwrapped(t))
     if torch._is_functional_tensor(t):
-        torch._sync(t)
+        torch._functionalize_sync(t)
         return parts_of(torch._from_functional_tensor(t))
     if t._is_zerotensor():
         return [torch.zeros((), dtype=t.dtype, device=t.device).expand(t.shape)]
@@ -84,12 +84,12 @@ def pieces(t: Tensor, limit: int) -> Iterator[Tensor]:
         return
     dim = next(d for d, size in enumerate(t.shape) if size > 1)
     rows = max(1, limit * t.shape[dim] // t.numel())
-    for piece in t.split(rows, dim):
+    for piece in torch.split(t, rows, dim):
         yield from pieces(piece, limit)
 
 
 def real_pieces(t: Tensor, limit: int) -> Iterator[Tensor]:
-    """The values of a strided tensor as contiguous rows of a dtype in FLOATS; nothing when they have no order."""
+    """The values of a strided tensor as contiguous rows of a dtype in FLOATS; none if they have no order."""
     if t.dtype in FLOATS:
         flat = flat_memory(t)
         if flat is not None:
@@ -127,9 +127,14 @@ def _is_plain_memory(t: Tensor) -> bool:
 
 
 def _rows(t: Tensor) -> list[Tensor]:
-    if t.layout is torch.jagged and t.lengths() is None:
-        return [t.values()]
-    return list(t.unbind())
+    if t.layout is not torch.jagged:
+        return list(t.unbind())
+    values, offsets, lengths = (getattr(t, name) for name in ("_values", "_offsets", "_lengths"))
+    if lengths is None:
+        return [values]
+    ragged = getattr(t, "_ragged_idx", 1) - 1
+    places = zip(offsets.tolist(), lengths.tolist(), strict=False)
+    return [values.narrow(ragged, start, length) for start, length in places]
 
 
 def _inner_tensors(t: Tensor) -> list[Tensor] | None:
@@ -139,17 +144,25 @@ def _inner_tensors(t: Tensor) -> list[Tensor] | None:
     if hasattr(t, "__tensor_flatten__"):
         names, _ = t.__tensor_flatten__()
         return [getattr(t, name) for name in names]
-    if hasattr(type(t), "__torch_dispatch__") and isinstance(elem := getattr(t, "elem", None), Tensor):
+    if _dispatches_in_python(t) and isinstance(elem := getattr(t, "elem", None), Tensor):
         return [elem]
     return None
 
 
+def _dispatches_in_python(t: Tensor) -> bool:
+    return torch._C._dispatch_keys(t).has(torch._C.DispatchKey.Python)
+
+
 def _stored(t: Tensor) -> Tensor:
+    """Below the dispatch of a subclass only strided memory is safe to touch: a wrapper may say it is sparse
+    and hold nothing."""
+    if t.layout is not torch.strided and _dispatches_in_python(t):
+        raise ValueError("this tensor is a wrapper that does not say what it wraps")
     if t.layout is torch.sparse_coo:
         return t._values()
     if t.layout in COMPRESSED:
         return t.values()
-    if t.layout is torch._mkldnn:
+    if t.is_mkldnn:
         return t.to_dense()
     if t.is_quantized:
         return t.dequantize()

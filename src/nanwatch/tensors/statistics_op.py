@@ -1,3 +1,4 @@
+# mypy: disable-error-code="no-untyped-call"
 """The torch op `nanwatch::statistics(Tensor x) -> Tensor`: seven numbers of x, left on its device.
 
 The result is a float64 vector [nan, +inf, -inf, lowest finite, highest finite, sum, sum of squares], the sums

@@ -1,4 +1,5 @@
-"""The CUDA kernels. Importing this module imports triton: only `cuda.py` does, when it first meets a CUDA tensor.
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
+"""The CUDA kernels. Importing this module imports triton: only `cuda.py` does, for the first CUDA tensor.
 
 `statistics` cuts memory into segments that a persistent grid takes in turn. A segment is first summed as if
 it were finite; NaN and Inf propagate into its sum of squares, and only a segment where that shows (or where
@@ -10,8 +11,34 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-FIELDS = 7
 ROW = tl.constexpr(8)
+
+
+@triton.jit
+def _is_last(arrivals):
+    """Whether all other programs have stored their part. Leaves the counter at 0 for the next launch."""
+    tl.debug_barrier()
+    is_last = tl.atomic_add(arrivals, 1, sem="acq_rel") == tl.num_programs(0) - 1
+    if is_last:
+        tl.store(arrivals, 0)
+    return is_last
+
+
+@triton.jit
+def _combine(rows, out, count, ROWS: tl.constexpr):
+    index = tl.arange(0, ROWS)
+    inside = index < count
+    row = rows + index * ROW
+    for field in tl.static_range(7):
+        if field == 3:
+            low = tl.load(row + field, mask=inside, other=float("inf"), cache_modifier=".cg")
+            tl.store(out + field, tl.min(low))
+        elif field == 4:
+            high = tl.load(row + field, mask=inside, other=float("-inf"), cache_modifier=".cg")
+            tl.store(out + field, tl.max(high))
+        else:
+            part = tl.load(row + field, mask=inside, other=0.0, cache_modifier=".cg")
+            tl.store(out + field, tl.sum(part))
 
 
 @triton.jit
@@ -78,6 +105,8 @@ def _quick_segment(x, start, steps, REAL: tl.constexpr, TILE: tl.constexpr, UNRO
 def statistics_kernel(
     x,
     rows,
+    arrivals,
+    out,
     count,
     steps,
     LARGEST: tl.constexpr,
@@ -86,8 +115,9 @@ def statistics_kernel(
     TILE: tl.constexpr,
     UNROLL: tl.constexpr,
     CAREFUL_TILE: tl.constexpr,
+    ROWS: tl.constexpr,
 ):
-    """One row of partial statistics for each program."""
+    """One row of partial statistics for each program; the last to arrive makes them one."""
     program = tl.program_id(0)
     size = tl.cast(steps, tl.int64) * (TILE * UNROLL)
     segments = tl.cdiv(count, size)
@@ -128,27 +158,25 @@ def statistics_kernel(
     tl.store(row + 4, hi)
     tl.store(row + 5, total)
     tl.store(row + 6, squares)
+    if _is_last(arrivals):
+        _combine(rows, out, tl.num_programs(0), ROWS)
 
 
-@triton.jit(do_not_specialize=["count"])
-def combine_kernel(rows, out, count, ROWS: tl.constexpr):
-    """The rows of all programs as one."""
-    index = tl.arange(0, ROWS)
-    inside = index < count
-    row = rows + index * ROW
-    for field in tl.static_range(7):
-        if field == 3:
-            tl.store(out + field, tl.min(tl.load(row + field, mask=inside, other=float("inf"))))
-        elif field == 4:
-            tl.store(out + field, tl.max(tl.load(row + field, mask=inside, other=float("-inf"))))
-        else:
-            tl.store(out + field, tl.sum(tl.load(row + field, mask=inside, other=0.0)))
+@triton.jit
+def _root_of_sum(parts, out, count, TILE: tl.constexpr):
+    total = tl.zeros([TILE], tl.float64)
+    offsets = tl.arange(0, TILE)
+    for at in range(0, count, TILE):
+        total += tl.load(parts + at + offsets, mask=at + offsets < count, other=0.0, cache_modifier=".cg")
+    tl.store(out, tl.sqrt(tl.sum(total)).to(tl.float32))
 
 
 @triton.jit
 def squares_kernel(
     table,
     parts,
+    arrivals,
+    out,
     TENSORS: tl.constexpr,
     CHUNK: tl.constexpr,
     STORED: tl.constexpr,
@@ -157,7 +185,7 @@ def squares_kernel(
     TILE: tl.constexpr,
     UNROLL: tl.constexpr,
 ):
-    """The sum of squares of one chunk of one of many tensors."""
+    """The sum of squares of one chunk of one of many tensors; the last program makes the norm of all."""
     chunk = tl.program_id(0)
     first_chunks = tl.load(table + tl.arange(0, TENSORS))
     tensor = tl.sum((first_chunks <= chunk).to(tl.int32)) - 1
@@ -178,13 +206,5 @@ def squares_kernel(
         v = tl.load(x + at + offsets, mask=at + offsets < count, other=0.0).to(REAL)
         squares += v * v
     tl.store(parts + chunk, tl.sum(squares.to(tl.float64)))
-
-
-@triton.jit(do_not_specialize=["count"])
-def norm_kernel(parts, out, count, TILE: tl.constexpr):
-    """The root of the sum of all parts."""
-    total = tl.zeros([TILE], tl.float64)
-    offsets = tl.arange(0, TILE)
-    for at in range(0, count, TILE):
-        total += tl.load(parts + at + offsets, mask=at + offsets < count, other=0.0)
-    tl.store(out, tl.sqrt(tl.sum(total)).to(tl.float32))
+    if _is_last(arrivals):
+        _root_of_sum(parts, out, tl.num_programs(0), TILE)

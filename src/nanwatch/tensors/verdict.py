@@ -6,48 +6,23 @@ import math
 
 import torch
 from torch import Tensor
-from torch.nn import Parameter
 
 from nanwatch.tensors import compiled
-from nanwatch.tensors.cpu import TYPE_NUMBERS
+from nanwatch.tensors.cpu import TYPE_NUMBERS, address_of_row, threads_for
 from nanwatch.tensors.measure import tally_of
 from nanwatch.tensors.memory import FLOATS, parts_of, without_repeats
 from nanwatch.tensors.plain_dispatch import plain_dispatch
-
-VALUES_WORTH_THREADS = 1 << 17
-
-_some_function_mode_is_on = torch._C._is_torch_function_mode_enabled
 
 
 def is_finite(t: Tensor) -> bool:
     """Whether every value of t is finite. Waits for t's device; True when t has no readable values."""
     library = compiled.library()
-    if library is not None and _is_compiled_kind(t):
-        count, address = t.numel(), t.data_ptr()
-        if address and t.untyped_storage().nbytes():
-            threads = torch.get_num_threads() if count >= VALUES_WORTH_THREADS else 1
-            answer = library.nanwatch_finite(address, count, TYPE_NUMBERS[t.dtype], threads)
-            if answer >= 0:
-                return bool(answer)
+    if library is not None and (address := address_of_row(t)):
+        count = t.numel()
+        answer: int = library.nanwatch_finite(address, count, TYPE_NUMBERS[t.dtype], threads_for(count))
+        if answer >= 0:
+            return bool(answer)
     return _is_finite_anyhow(t)
-
-
-def _is_compiled_kind(t: Tensor) -> bool:
-    """Contiguous float memory of the host, so that no torch call is needed and no mode can interfere."""
-    kind = type(t)
-    if (kind is not Tensor and kind is not Parameter) or _some_function_mode_is_on():
-        return False
-    return (
-        t.is_cpu
-        and t.dtype in TYPE_NUMBERS
-        and t.layout is torch.strided
-        and not t.is_nested
-        and not _is_functorch_wrapped(t)
-        and t.is_contiguous()
-    )
-
-
-_is_functorch_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
 
 
 def _is_finite_anyhow(t: Tensor) -> bool:
