@@ -29,8 +29,8 @@ def naive(t: torch.Tensor) -> dict[str, float | None]:
     if not good.size:
         return {**counts, "min": None, "max": None, "mean": None, "norm": None}
     scale = float(np.abs(good).max()) or 1.0
-    mean = math.fsum(good / scale) / good.size * scale
-    norm = math.sqrt(math.fsum((good / scale) ** 2)) * scale
+    mean = float(np.sum(good / scale, dtype=np.longdouble)) / good.size * scale
+    norm = math.sqrt(np.sum((good / scale) ** 2, dtype=np.longdouble)) * scale
     return {**counts, "min": float(good.min()), "max": float(good.max()), "mean": mean, "norm": norm}
 
 

@@ -17,11 +17,12 @@ from torch import nn
 
 from nanwatch.messages import say
 from nanwatch.replay.storages import key_of
+from nanwatch.replay.trace import Op
 from nanwatch.replay.tracer import OpTracer
 from nanwatch.watching.module_calls import ModuleCalls, Scope
-from nanwatch.watching.outside import changes_its_input
+from nanwatch.watching.outside import changes_its_input, written_to
 from nanwatch.watching.tape import Context, Entry, Rng, Tape, map_tensors, tensors_in, version_of
-from nanwatch.watching.watcher import leaves_of
+from nanwatch.watching.watcher import leaves_of, phase_of
 
 
 @dataclass
@@ -45,7 +46,7 @@ def run_again(tape: Tape, earlier: tuple[Tape, ...], calls: ModuleCalls, without
     again = Again(tracer, notes=list(tape.notes))
     entries = _needed_entries(tape, earlier)
     player = _Player(tape, tracer, again, without_scale)
-    was, calls.handler = calls.handler, _only_in(scope)
+    was, calls.handler = calls.handler, scope.follow
     try:
         with _everything_put_back(entries), _eager(), torch.enable_grad():
             player.play(entries)
@@ -54,8 +55,28 @@ def run_again(tape: Tape, earlier: tuple[Tape, ...], calls: ModuleCalls, without
     return again
 
 
-def _only_in(scope: Scope) -> Any:
-    return scope.follow
+def call_again(entry: Entry, step: int) -> Op | None:
+    """One call of the tape, traced, on copies of its tensors: the op in it that first made a bad value."""
+    tracer = OpTracer(Scope())
+    tracer.step = step
+    tracer.base = entry.stack
+    copies: dict[int, torch.Tensor] = {}
+
+    def copy_of(tensor: torch.Tensor) -> torch.Tensor:
+        return copies.setdefault(id(tensor), tensor.detach().clone())
+
+    tracer.boundary = sys._getframe()
+    rng = Rng.now()
+    try:
+        args, kwargs = map_tensors(entry.args, copy_of), map_tensors(entry.kwargs, copy_of)
+        with torch.no_grad(), tracer:
+            entry.call(*args, **kwargs)
+    except Exception:
+        return None
+    finally:
+        rng.put_back()
+    born = [op for op in tracer.trace.ops.values() if op.makes_nan or op.makes_inf]
+    return born[0] if born else None
 
 
 def _needed_entries(tape: Tape, earlier: tuple[Tape, ...]) -> list[Entry]:
@@ -66,7 +87,7 @@ def _needed_entries(tape: Tape, earlier: tuple[Tape, ...]) -> list[Entry]:
             id(t)
             for entry in entries
             for t in tensors_in((entry.args, entry.kwargs))
-            if t.grad_fn is not None and id(t) in older.made
+            if _has_history(t) and id(t) in older.made
         }
         if not wanted:
             continue
@@ -74,7 +95,7 @@ def _needed_entries(tape: Tape, earlier: tuple[Tape, ...]) -> list[Entry]:
         for entry in reversed(older.entries):
             if entry.kind != "backward" and any(id(t) in wanted for t in tensors_in(entry.outputs)):
                 kept.append(entry)
-                wanted |= {id(t) for t in tensors_in((entry.args, entry.kwargs)) if t.grad_fn is not None}
+                wanted |= {id(t) for t in tensors_in((entry.args, entry.kwargs)) if _has_history(t)}
         entries = kept[::-1] + entries
     return entries
 
@@ -123,7 +144,7 @@ class _Player:
         self._again = again
         self._without_scale = without_scale
         self._counterpart: dict[int, Any] = {}
-        self._outside_memory = {key_of(t) for t in tape.used.values()}
+        self._outside_memory = {key_of(t) for t in [*tape.used.values(), *tape.made.values()]}
 
     def play(self, entries: list[Entry]) -> None:
         self._tracer.boundary = sys._getframe()
@@ -147,7 +168,7 @@ class _Player:
                         self._again.notes.append(sentence)
 
     def _play_one(self, entry: Entry) -> None:
-        if entry.kind == "write" or entry.kwargs.get("generator") is not None:
+        if not self._needed(entry):
             return
         args = map_tensors(entry.args, self._stand_in)
         kwargs = map_tensors(entry.kwargs, self._stand_in)
@@ -156,12 +177,23 @@ class _Player:
         if entry.rng is not None:
             entry.rng.put_back()
         self._tracer.base = entry.stack
-        self._tracer.phase = "forward" if entry.kind == "module" else "outside"
+        self._tracer.phase = phase_of(entry.call) if isinstance(entry.call, nn.Module) else "outside"
         with _context(entry.context):
             outputs = self._call(entry, args, kwargs)
-        self._pair(entry.outputs, outputs)
+        self._pair(entry, outputs)
         if entry.kind == "module":
             self._again.outputs = list(tensors_in(outputs))
+
+    def _needed(self, entry: Entry) -> bool:
+        """Models and backward run again, and what hangs on them. Data preparation does not: what it made is
+        on the tape, and making it twice might touch what belongs to the program."""
+        if entry.kind in ("module", "backward"):
+            return True
+        if entry.kind == "write" or entry.kwargs.get("generator") is not None:
+            return False
+        if any(id(t) in self._counterpart for t in tensors_in((entry.args, entry.kwargs))):
+            return True
+        return entry.context.grad and any(_has_history(t) for t in tensors_in(entry.outputs))
 
     def _call(self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if entry.kind == "backward":
@@ -196,7 +228,7 @@ class _Player:
 
     def _stand_in(self, tensor: torch.Tensor) -> torch.Tensor:
         found: torch.Tensor = self._counterpart.get(id(tensor), tensor)
-        if found is tensor and tensor.grad_fn is not None:
+        if found is tensor and _has_history(tensor):
             return self._cut_off(tensor)
         return found
 
@@ -207,18 +239,35 @@ class _Player:
         return stand_in
 
     def _would_touch_the_program(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        target = kwargs.get("out", args[0] if args else None)
-        return any(key_of(t) in self._outside_memory for t in tensors_in(target))
+        return any(key_of(t) in self._outside_memory for t in tensors_in(written_to(args, kwargs)))
 
-    def _pair(self, recorded: Any, replayed: Any) -> None:
-        old, new = list(tensors_in(recorded)), list(tensors_in(replayed))
-        if len(old) == len(new):
-            for was, now in zip(old, new, strict=True):
+    def _pair(self, entry: Entry, replayed: Any) -> None:
+        """What the program got from this call is stood in for by what the replay got. Where the two differ
+        though nothing changed since (unrecorded randomness), the record is believed."""
+        new = list(tensors_in(replayed))
+        if len(entry.made) != len(new):
+            return
+        for (was, version), now in zip(entry.made, new, strict=True):
+            if now.requires_grad or version_of(was) != version or _equal(was, now):
                 self._counterpart[id(was)] = now
 
 
+def _has_history(tensor: torch.Tensor) -> bool:
+    """Whether autograd knows how the tensor came about."""
+    try:
+        return tensor.requires_grad and tensor.grad_fn is not None
+    except RuntimeError:  # a view whose base was changed in place without autograd
+        return False
+
+
+def _equal(a: torch.Tensor, b: torch.Tensor) -> bool:
+    if a.shape != b.shape or a.dtype != b.dtype or a.layout is not torch.strided:
+        return a.layout is not torch.strided
+    return bool(torch.equal(a, b)) or bool(((a == b) | ((a != a) & (b != b))).all())
+
+
 def _copy_of(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().clone().requires_grad_(tensor.requires_grad) if tensor.grad_fn is None else tensor
+    return tensor.detach().clone().requires_grad_(tensor.requires_grad) if not _has_history(tensor) else tensor
 
 
 @contextlib.contextmanager

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from nanwatch.records import Numbers
 from nanwatch.replay.trace import Op, Operand, Trace
 
-FORWARD_PHASES = ("data", "forward", "loss", "weights")
-
 
 @dataclass
 class Blame:
@@ -27,15 +25,29 @@ def first_harmful(trace: Trace, sinks: list[int], backward: bool = False) -> Bla
     value that was born and hidden in the forward pass is not to blame, but what let it back in is."""
     path = trace.ancestors(sinks)
     if backward:
-        path = [op for op in path if op.phase in ("backward", "optimizer")]
-        known = {op.index for op in path}
-        return next((Blame(op) for op in path if not any(o.source in known for o in op.bad_inputs)), None)
+        return _first_in_backward(path)
     wants_nan = any(o.numbers.nan for i in sinks if i in trace.ops for o in trace.ops[i].outputs)
     candidates = _nan_candidates(trace, path) if wants_nan else []
     candidates += [] if candidates else _inf_candidates(path)
     if candidates:
         return min(candidates, key=lambda blame: blame.op.index)
     return _where_a_deliberate_infinity_escapes(path)
+
+
+def _first_in_backward(path: list[Op]) -> Blame | None:
+    """The first op of the backward pass whose bad output does not come from another one of it; a view only
+    hands on what it was given."""
+    made: set[int] = set()
+    first = None
+    for op in path:
+        if op.phase not in ("backward", "optimizer"):
+            continue
+        inherited = any(o.source in made for o in op.bad_inputs)
+        if inherited or not op.is_view:
+            made.add(op.index)
+        if first is None and not inherited and not op.is_view:
+            first = Blame(op)
+    return first
 
 
 def _nan_candidates(trace: Trace, path: list[Op]) -> list[Blame]:

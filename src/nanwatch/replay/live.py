@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 
-from nanwatch.replay.storages import Storages
 from nanwatch.replay.trace import Op
 from nanwatch.replay.tracer import OpTracer
 from nanwatch.watching.module_calls import Scope
@@ -63,7 +62,6 @@ class LiveTracer:
         self._began = time.perf_counter()
         self._step_cost = 0.0
         self._spent_before = 0.0
-        self._arrivals: Storages[Stack] = Storages()
 
     @property
     def phase(self) -> str:
@@ -73,9 +71,16 @@ class LiveTracer:
     def phase(self, value: str) -> None:
         self.tracer.phase = value
 
+    @property
+    def after_root(self) -> bool:
+        return self.tracer.after_root
+
+    @after_root.setter
+    def after_root(self, value: bool) -> None:
+        self.tracer.after_root = value
+
     def begin_step(self, step: int) -> bool:
         self.tracer.new_step(step)
-        self._arrivals.sweep()
         self._spent_before = self.tracer.spent
         self.active = self._affordable()
         return self.active
@@ -113,10 +118,10 @@ class LiveTracer:
     def arrived(self, value: Any, stack: Stack) -> None:
         """A tensor came in without any op: remember where."""
         for tensor in tensors_in(value):
-            self._arrivals.put(tensor, stack)
+            self.tracer.arrivals.put(tensor, stack)
 
     def arrival_of(self, tensor: torch.Tensor) -> Stack | None:
-        return self._arrivals.get(tensor)
+        return self.tracer.arrivals.get(tensor)
 
     def writer_of(self, tensor: torch.Tensor) -> int | None:
         """The traced op that last wrote something non-finite into this memory."""

@@ -9,7 +9,9 @@ from typing import Any
 
 import torch
 
-ALLOCATES = ("empty", "new_empty", "resize_", "_empty_affine_quantized", "set_")
+ALLOCATES = ("empty", "new_empty", "resize_", "_empty_affine_quantized")
+BRINGS_IN = ("set_", "lift_fresh", "lift")
+"""Ops that make a tensor of memory that was filled elsewhere: a file, another process, Python numbers."""
 OVERWRITES = frozenset(
     "copy_ fill_ zero_ normal_ uniform_ bernoulli_ random_ exponential_ log_normal_ cauchy_ geometric_ set_ "
     "detach_ resize_ resize_as_ _foreach_copy_ _foreach_zero_".split()
@@ -26,6 +28,7 @@ class OpFacts:
     written: frozenset[str]
     reads_what_it_writes: bool
     allocates: bool
+    brings_in: bool
     is_view: bool
     names: tuple[str, ...]
 
@@ -42,6 +45,7 @@ def op_facts(function: Any) -> OpFacts:
         written=frozenset(written),
         reads_what_it_writes=base not in OVERWRITES and not written <= {"out"},
         allocates=base.startswith(ALLOCATES[:2]) or base in ALLOCATES,
+        brings_in=base in BRINGS_IN,
         is_view=bool(function.is_view),
         names=names,
     )

@@ -48,7 +48,9 @@ class Op:
     """The op with copies of its operands, to run it again; kept for births only."""
     output: torch.Tensor | None = None
     """Of a birth: the first bad output, copied."""
-    writes_elsewhere: bool = False
+    is_view: bool = False
+    after_root: bool = False
+    """A root module had already returned in this step."""
 
     @property
     def module(self) -> str | None:

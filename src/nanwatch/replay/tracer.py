@@ -56,6 +56,9 @@ class OpTracer(TorchDispatchMode):
         """memory -> the op that last wrote something non-finite there."""
         self.allocated: Storages[Op] = Storages()
         """memory nobody has written yet -> the op that allocated it."""
+        self.arrivals: Storages[Stack] = Storages()
+        """memory that was filled elsewhere -> where it came in."""
+        self.after_root = False
         self._derived: Storages[bool] = Storages()
         """memory that holds what a root module computed."""
         self._origins: dict[int, Origin] = {}
@@ -68,8 +71,8 @@ class OpTracer(TorchDispatchMode):
         self.step = step
         self._origins.clear()
         self._kept = 0
-        self.roots_called = self.roots_called or False
-        for memory in (self.writers, self.allocated, self._derived):
+        self.after_root = False
+        for memory in (self.writers, self.allocated, self.arrivals, self._derived):
             memory.sweep()
         self._forget_dead_ops()
 
@@ -125,6 +128,9 @@ class OpTracer(TorchDispatchMode):
         if facts.allocates:
             self._note_allocation(facts, results, phase, stack, node)
             return
+        if facts.brings_in:
+            self._note_arrival(results, stack[0])
+            return
         tainted = bool(self.writers) and any(self.writers.get(t) is not None for _, t in inputs)
         if facts.is_view and not tainted:
             return
@@ -135,14 +141,22 @@ class OpTracer(TorchDispatchMode):
             if not tainted:
                 return
         op = self._write_down(facts, arguments, inputs, before, results, phase, stack, node)
-        if (op.makes_nan or (op.makes_inf and not op.deliberate)) and self._kept < MOST_BIRTHS_KEPT:
+        if self._may_be_a_birth(op) and self._kept < MOST_BIRTHS_KEPT:
             self._keep(op, function, args, kwargs, before, results)
+
+    def _may_be_a_birth(self, op: Op) -> bool:
+        if op.makes_nan or (op.makes_inf and not op.deliberate):
+            return True
+        if op.phase != "backward" or op.is_view or not op.bad_outputs:
+            return False
+        sources = [self.trace.ops[o.source] for o in op.bad_inputs if o.source in self.trace.ops]
+        return all(source.phase != "backward" or source.is_view for source in sources)
 
     def _phase_of(self, inputs: list[tuple[str, torch.Tensor]], results: list[torch.Tensor], node: Any) -> str:
         if node is not None:
             return "backward"
         if self.phase != "outside":
-            if self.phase == "forward":
+            if self.phase in ("forward", "loss"):
                 self.roots_called = True
                 for tensor in results:
                     self._derived.put(tensor, True)
@@ -183,6 +197,12 @@ class OpTracer(TorchDispatchMode):
             self.writers.drop(tensor)
             op = Op(-1, facts.name, self.step, phase, place[1], place[0], None, [], [], [], "")
             self.allocated.put(tensor, op)
+
+    def _note_arrival(self, results: list[torch.Tensor], stack: Stack) -> None:
+        for tensor in results:
+            self.writers.drop(tensor)
+            self.allocated.drop(tensor)
+            self.arrivals.put(tensor, stack)
 
     def _clean(self, tensor: torch.Tensor) -> None:
         """A finite value was written: what was there before is gone, if all of it was overwritten."""
@@ -228,6 +248,8 @@ class OpTracer(TorchDispatchMode):
             outputs=[Operand(numbers(t), key_of(t)) for t in results],
             constants=infinite_constants(arguments),
             arguments=plain_arguments(arguments),
+            is_view=facts.is_view,
+            after_root=self.after_root,
         )
         self.trace.ops[index] = op
         for tensor, operand in zip(results, op.outputs, strict=True):

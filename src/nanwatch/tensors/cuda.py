@@ -24,7 +24,6 @@ CAREFUL_TILE = 1024
 ROW = 8
 
 _NOTHING_TO_DO = nullcontext()
-_arrivals: dict[tuple[int, int], Tensor] = {}
 
 
 @functools.cache
@@ -66,13 +65,13 @@ def _statistics_by_triton(row: Tensor) -> Tensor:
     module = kernels()
     assert module is not None
     count, tile = row.numel(), TILE_BYTES // row.element_size()
-    programs, steps = _grid(count, tile * UNROLL, _processors(row.get_device()))
+    most = _most_programs(row.get_device())
+    programs, steps = _grid(count, tile * UNROLL, most)
     out = torch.empty(7, dtype=torch.float64, device=row.device)
     with on_device(row.get_device()):
         module.statistics_kernel[(programs,)](
             row,
-            torch.empty(programs * ROW, dtype=torch.float64, device=row.device),
-            arrivals(row.device),
+            torch.zeros((programs + 1) * ROW, dtype=torch.float64, device=row.device),
             out,
             count,
             steps,
@@ -80,7 +79,7 @@ def _statistics_by_triton(row: Tensor) -> Tensor:
             TILE=tile,
             UNROLL=UNROLL,
             CAREFUL_TILE=CAREFUL_TILE,
-            ROWS=_power_of_two_from(programs),
+            ROWS=_power_of_two_from(most),
             num_warps=WARPS,
         )
     return out
@@ -91,26 +90,13 @@ def on_device(index: int) -> AbstractContextManager[object]:
     return _NOTHING_TO_DO if torch.cuda.current_device() == index else torch.cuda.device(index)
 
 
-def arrivals(device: torch.device) -> Tensor:
-    """A counter at 0, which each launch leaves at 0: one for each stream, whose launches run in turn.
-    A graph gets one of its own, set to 0 by the graph."""
-    if torch.cuda.is_current_stream_capturing():
-        return torch.zeros(1, dtype=torch.int32, device=device)
-    key = (device.index, torch._C._cuda_getCurrentRawStream(device.index))
-    counter = _arrivals.get(key)
-    if counter is None:
-        counter = _arrivals[key] = torch.zeros(1, dtype=torch.int32, device=device)
-    return counter
-
-
 @functools.cache
-def _processors(index: int) -> int:
-    return torch.cuda.get_device_properties(index).multi_processor_count
+def _most_programs(index: int) -> int:
+    return PROGRAMS_PER_PROCESSOR * torch.cuda.get_device_properties(index).multi_processor_count
 
 
-def _grid(count: int, step_values: int, processors: int) -> tuple[int, int]:
+def _grid(count: int, step_values: int, most: int) -> tuple[int, int]:
     """How many programs, and how many steps each takes in one segment: all processors busy, if it can be."""
-    most = PROGRAMS_PER_PROCESSOR * processors
     steps = max(1, min(MOST_STEPS, count // (most * step_values)))
     return max(1, min(most, -(-count // (steps * step_values)))), steps
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from nanwatch.tensors import cuda
 
 CHUNK = 1 << 16
-UNROLL = 4
+UNROLL = 8
 WARPS = 8
 TABLES_KEPT = 16
 BEYOND_ALL_CHUNKS = 1 << 62
@@ -71,8 +71,7 @@ def _norm_by_table(dtype: torch.dtype, rows: list[Tensor], device: torch.device)
     norm = torch.empty((), dtype=torch.float32, device=device)
     module.squares_kernel[(table.chunks,)](
         table.rows,
-        torch.empty(table.chunks, dtype=torch.float64, device=device),
-        cuda.arrivals(device),
+        torch.zeros(table.chunks + 1, dtype=torch.float64, device=device),
         norm,
         TENSORS=table.columns,
         CHUNK=CHUNK,

@@ -16,12 +16,11 @@ ROW = tl.constexpr(8)
 
 @triton.jit
 def _is_last(arrivals):
-    """Whether all other programs have stored their part. Leaves the counter at 0 for the next launch."""
+    """Whether all other programs have stored their part; `arrivals` points to a 0 behind the parts.
+    Each launch brings its own: a counter that outlives it could be trapped in a graph's memory pool."""
     tl.debug_barrier()
-    is_last = tl.atomic_add(arrivals, 1, sem="acq_rel") == tl.num_programs(0) - 1
-    if is_last:
-        tl.store(arrivals, 0)
-    return is_last
+    counter = arrivals.to(tl.pointer_type(tl.int32))
+    return tl.atomic_add(counter, 1, sem="acq_rel") == tl.num_programs(0) - 1
 
 
 @triton.jit
@@ -105,7 +104,6 @@ def _quick_segment(x, start, steps, REAL: tl.constexpr, TILE: tl.constexpr, UNRO
 def statistics_kernel(
     x,
     rows,
-    arrivals,
     out,
     count,
     steps,
@@ -158,7 +156,7 @@ def statistics_kernel(
     tl.store(row + 4, hi)
     tl.store(row + 5, total)
     tl.store(row + 6, squares)
-    if _is_last(arrivals):
+    if _is_last(rows + tl.num_programs(0) * ROW):
         _combine(rows, out, tl.num_programs(0), ROWS)
 
 
@@ -175,7 +173,6 @@ def _root_of_sum(parts, out, count, TILE: tl.constexpr):
 def squares_kernel(
     table,
     parts,
-    arrivals,
     out,
     TENSORS: tl.constexpr,
     CHUNK: tl.constexpr,
@@ -206,5 +203,5 @@ def squares_kernel(
         v = tl.load(x + at + offsets, mask=at + offsets < count, other=0.0).to(REAL)
         squares += v * v
     tl.store(parts + chunk, tl.sum(squares.to(tl.float64)))
-    if _is_last(arrivals):
+    if _is_last(parts + tl.num_programs(0)):
         _root_of_sum(parts, out, tl.num_programs(0), TILE)

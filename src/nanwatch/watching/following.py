@@ -6,6 +6,7 @@ wrapped: the wrapper calls the original with the same arguments and returns what
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import threading
@@ -23,8 +24,11 @@ class Program(Protocol):
 
     def backward_begins(self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: Any) -> Any: ...
     def backward_done(self, token: Any) -> None: ...
-    def apply_begins(self, call: Any, args: tuple[Any, ...], frame: Any) -> Any: ...
+    def apply_begins(
+        self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: Any, compiled: bool = False
+    ) -> Any: ...
     def apply_done(self, token: Any, outputs: Any) -> None: ...
+    def optimizer_made(self, optimizer: Optimizer) -> None: ...
     def step_begins(self, optimizer: Optimizer, args: Any, kwargs: Any, frame: Any) -> Any: ...
     def step_done(self, optimizer: Optimizer) -> None: ...
     def quiet_begins(self) -> None: ...
@@ -56,6 +60,7 @@ class Following:
         self._follow_backward()
         self._follow_clipping()
         self._follow_scaler()
+        self._follow_compiled_functions()
         self._follow_arrivals()
         os.register_at_fork(after_in_child=self._forked)
 
@@ -99,6 +104,16 @@ class Following:
         self._handles.append(optim_module.register_optimizer_step_pre_hook(before))
         self._handles.append(optim_module.register_optimizer_step_post_hook(after))
 
+        def make_init(original: Any) -> Any:
+            def __init__(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+                original(optimizer, *args, **kwargs)
+                if self._ours():
+                    run(program.optimizer_made, optimizer)
+
+            return __init__
+
+        self._wrap(Optimizer, "__init__", make_init)
+
         def make_zero_grad(original: Any) -> Any:
             def zero_grad(*args: Any, **kwargs: Any) -> Any:
                 if not self._ours():
@@ -136,7 +151,7 @@ class Following:
             def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
                 if not self._ours():
                     return plain(cls, *args, **kwargs)
-                token = run(program.apply_begins, cls, args, sys._getframe(1))
+                token = run(program.apply_begins, cls.apply, args, kwargs, sys._getframe(1))
                 try:
                     outputs = plain(cls, *args, **kwargs)
                 except BaseException:
@@ -152,6 +167,40 @@ class Following:
         wrapper = make_apply(original)
         torch.autograd.Function.apply = wrapper  # type: ignore[method-assign,assignment]
         self._wrapped.append((torch.autograd.Function, "apply", wrapper, original))
+
+    def _follow_compiled_functions(self) -> None:
+        """A function under torch.compile, called outside any module, is one call on the tape."""
+        run, program = self._shield.run, self._program
+
+        def followed(function: Any) -> Any:
+            if isinstance(function, torch.nn.Module) or not callable(function):
+                return function
+
+            @functools.wraps(function)
+            def compiled(*args: Any, **kwargs: Any) -> Any:
+                if torch.compiler.is_dynamo_compiling() or not self._ours():
+                    return function(*args, **kwargs)
+                token = run(program.apply_begins, function, args, kwargs, sys._getframe(1), True)
+                try:
+                    outputs = function(*args, **kwargs)
+                except BaseException:
+                    run(program.apply_done, token, None)
+                    raise
+                run(program.apply_done, token, outputs)
+                return outputs
+
+            return compiled
+
+        def make_compile(original: Any) -> Any:
+            def compile(model: Any = None, **options: Any) -> Any:
+                result = original(model, **options)
+                if model is None:
+                    return lambda function: followed(result(function))
+                return followed(result)
+
+            return compile
+
+        self._wrap(torch, "compile", make_compile)
 
     def _follow_clipping(self) -> None:
         run, program = self._shield.run, self._program

@@ -40,30 +40,31 @@ class Listener(Protocol):
 class OutsideMode(TorchFunctionMode):
     """On while the program runs its own code; `stand_aside` and `come_back` bracket everything else."""
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: Listener, give_up: Callable[[BaseException], None]) -> None:
         super().__init__()
         self._listener = listener
+        self._give_up = give_up
         self._on_stack = False
-        self._listening = False
+        self.listening = False
         self._handling = False
 
     def come_back(self) -> None:
         """Listen from now on. Cheap, and harmless when already listening."""
-        self._listening = True
+        self.listening = True
         if not self._on_stack and not self._handling:
             _push(self)
             self._on_stack = True
 
     def stand_aside(self) -> None:
         """Leave the stack, or, when the program has put a mode of its own on top, only stop listening."""
-        self._listening = False
+        self.listening = False
         if self._on_stack and not self._handling and _at(_depth() - 1) is self:
             _pop()
             self._on_stack = False
 
     def leave_for_good(self) -> None:
         """Off the stack, wherever on it we are."""
-        self._listening = False
+        self.listening = False
         if not self._on_stack or self._handling:
             return
         above = []
@@ -80,18 +81,25 @@ class OutsideMode(TorchFunctionMode):
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if torch.compiler.is_dynamo_compiling() or not self._listening or _in_compiled_code():
+        if torch.compiler.is_dynamo_compiling() or not self.listening or _in_compiled_code():
             return function(*args, **kwargs)
         self._handling = True  # torch itself has taken this mode off the stack until we return
         try:
-            entry = self._listener.called(function, args, kwargs, sys._getframe(1))
+            try:
+                entry = self._listener.called(function, args, kwargs, sys._getframe(1))
+            except Exception as own:
+                entry = None
+                self._give_up(own)
             try:
                 outputs = function(*args, **kwargs)
             except Exception as error:
                 self._listener.failed(entry, error)
                 raise
             if entry is not None:
-                self._listener.returned(entry, outputs)
+                try:
+                    self._listener.returned(entry, outputs)
+                except Exception as own:
+                    self._give_up(own)
             return outputs
         finally:
             self._handling = False
@@ -111,3 +119,10 @@ def changes_its_input(function: Any, kwargs: dict[str, Any]) -> bool:
     if name in IN_PLACE_NAMES or kwargs.get("out") is not None:
         return True
     return name.endswith("_") and not name.endswith("__")
+
+
+def written_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What such a function writes into: `out=`, else its first argument, by whatever name."""
+    if kwargs.get("out") is not None:
+        return kwargs["out"]
+    return args[0] if args else next(iter(kwargs.values()), None)

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from nanwatch.messages import say
-from nanwatch.watching.outside import changes_its_input
+from nanwatch.watching.outside import changes_its_input, written_to
 from nanwatch.watching.stack import take_stack
 from nanwatch.watching.tape import Context, Entry, Rng, Tape, tensors_in, version_of
 
@@ -71,13 +71,14 @@ class Recorder:
         kind = "op"
         if changes_its_input(function, kwargs) and self._writes_from_outside(args, kwargs):
             kind = "write"
-        return Entry(kind, function, args, kwargs, take_stack(frame), Context.now())
+        rng = Rng.now() if any(t.requires_grad for t in tensors_in((args, kwargs))) else None
+        return Entry(kind, function, args, kwargs, take_stack(frame), Context.now(), rng=rng)
 
     def _writes_from_outside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether the tensor about to be overwritten was there before the tape; then its value is saved
         if an earlier entry used it."""
-        target = kwargs.get("out", args[0] if args else None)
         outside = False
+        target = written_to(args, kwargs)
         for tensor in tensors_in(target):
             base = tensor._base if tensor._base is not None else tensor
             if id(tensor) not in self.tape.made or id(base) not in self.tape.made:
@@ -87,8 +88,8 @@ class Recorder:
         return outside
 
     def returned(self, entry: Entry, outputs: Any) -> None:
-        if entry.kind == "op" and not any(True for _ in tensors_in(outputs)):
-            return
+        if next(tensors_in(outputs), None) is None and not changes_its_input(entry.call, entry.kwargs):
+            return  # a question, not a computation
         self.tape.add(entry)
         if entry.kind != "write":
             self.tape.returned(entry, outputs)
@@ -111,12 +112,14 @@ class Recorder:
         self.tape.returned(entry, outputs)
         self._learn_changed_buffers(entry)
         for tensor, version in entry.versions:
-            if version_of(tensor) != version and tensor.grad_fn is None:
+            if version_of(tensor) != version and not tensor.requires_grad:
                 entry.overwritten = True
                 self._say_once(say("watch.batch_changed"))
 
-    def applied(self, function: Any, args: tuple[Any, ...], frame: FrameType) -> Entry:
-        entry = Entry("apply", function, args, {}, take_stack(frame), Context.now(), rng=Rng.now())
+    def applied(
+        self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType
+    ) -> Entry:
+        entry = Entry("apply", function, args, kwargs, take_stack(frame), Context.now(), rng=Rng.now())
         self.tape.add(entry)
         return entry
 

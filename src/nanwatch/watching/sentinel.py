@@ -38,12 +38,15 @@ class HostSentinel:
     """One scalar read per step."""
 
     def judge(
-        self, loss: torch.Tensor | None, gradients: Sequence[torch.Tensor], norm: torch.Tensor | None
+        self, losses: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor], norm: torch.Tensor | None
     ) -> Verdict:
+        """`losses`: one per backward since the last step (gradient accumulation)."""
         norms = [norm] if norm is not None else norm_and_verdict(gradients)
-        loss_value, *norm_values = read_scalars(loss, *norms)
-        norm_value = math.hypot(*(n for n in norm_values if n is not None)) if norm_values else None
-        if loss_value is not None and not math.isfinite(loss_value):
+        values = read_scalars([*losses, *norms])
+        loss_values, norm_values = values[: len(losses)], values[len(losses) :]
+        loss_value = loss_values[-1] if loss_values else None
+        norm_value = math.hypot(*norm_values) if norm_values else None
+        if not all(map(math.isfinite, loss_values)):
             return Verdict("loss", loss_value, norm_value)
         if norm_value is not None and not math.isfinite(norm_value) and not _all_finite(gradients):
             return Verdict("gradients", loss_value, norm_value)
@@ -64,21 +67,14 @@ def _all_finite(gradients: Iterable[torch.Tensor]) -> bool:
     return all(is_finite(g) for g in gradients)
 
 
-def read_scalars(*values: torch.Tensor | None) -> list[float | None]:
-    """The values on the host, with one wait for the device at most."""
-    present = [v.detach().reshape(-1) for v in values if v is not None]
-    if all(v.numel() == 1 for v in present) and all(v.device.type == "cpu" for v in present):
-        return [None if v is None else _number(v) for v in values]
-    sums = [v.to(torch.complex128 if v.is_complex() else torch.float64).sum().abs() if v.is_complex()
-            else v.double().sum() for v in present]
-    device = next((s.device for s in sums if s.device.type != "cpu"), torch.device("cpu"))
-    read = iter(torch.stack([s.to(device) for s in sums]).tolist() if sums else [])
-    return [None if v is None else next(read) for v in values]
-
-
-def _number(value: torch.Tensor) -> float:
-    item = value.detach().item()
-    return abs(item) if isinstance(item, complex) and math.isfinite(abs(item)) else _real(item)
+def read_scalars(values: Sequence[torch.Tensor]) -> list[float]:
+    """The values on the host, with one wait for the device at most. A value of many numbers is summed."""
+    if all(v.device.type == "cpu" for v in values):
+        return [_real(v.item() if v.numel() == 1 else v.double().sum().item()) for v in values]
+    sums = [torch.view_as_real(v).double().sum() if v.is_complex() else v.double().sum() for v in values]
+    device = next(s.device for s in sums if s.device.type != "cpu")
+    numbers: list[float] = torch.stack([s.to(device) for s in sums]).tolist()
+    return numbers
 
 
 def _real(item: Any) -> float:
@@ -104,7 +100,7 @@ class DeviceSentinel:
         self,
         optimizer: torch.optim.Optimizer,
         step: int,
-        loss: torch.Tensor | None,
+        losses: Sequence[torch.Tensor],
         gradients: Sequence[torch.Tensor],
         norm: torch.Tensor | None,
     ) -> None:
@@ -112,9 +108,11 @@ class DeviceSentinel:
         if norm is None:
             norm = total_norm(norm_and_verdict(gradients))
         device = norm.device
-        loss = loss.detach().float().sum().to(device) if loss is not None else torch.zeros((), device=device)
+        loss = torch.zeros((), device=device)
+        for each in losses:
+            loss = loss + each.detach().float().sum().to(device, non_blocking=True)
         norm = norm.detach().float().reshape(())
-        bad = 1.0 - torch.isfinite(loss + norm).float() if loss.numel() else torch.zeros((), device=device)
+        bad = 1.0 - torch.isfinite(loss + norm).float()
         latched = self._latched.get(device)
         if latched is None:
             latched = self._latched[device] = torch.zeros((), device=device)

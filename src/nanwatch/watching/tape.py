@@ -82,6 +82,9 @@ class Entry:
     context: Context
     outputs: Any = None
     versions: list[tuple[torch.Tensor, int]] = field(default_factory=list)
+    """Tensors from outside the tape, with their version when the call was made."""
+    made: list[tuple[torch.Tensor, int]] = field(default_factory=list)
+    """What it returned, with its version then."""
     rng: Rng | None = None
     buffers: list[tuple[torch.nn.Module, str, torch.Tensor]] = field(default_factory=list)
     """(owner, name, value before) of the buffers this call changes."""
@@ -97,6 +100,7 @@ class Tape:
 
     def __init__(self, step: int) -> None:
         self.step = step
+        self.rng = Rng.now()
         self.entries: list[Entry] = []
         self.made: dict[int, torch.Tensor] = {}
         """id -> tensor, for every tensor an entry returned."""
@@ -123,7 +127,8 @@ class Tape:
         size = 0
         for tensor in tensors_in(outputs):
             self.made[id(tensor)] = tensor
-            if not self._modules_began and tensor.grad_fn is None:
+            entry.made.append((tensor, version_of(tensor)))
+            if not self._modules_began and not tensor.requires_grad:
                 size += tensor.numel() * tensor.element_size() if tensor.layout is torch.strided else 0
         if not self._modules_began:
             self._bound_the_preparation(size)
@@ -133,7 +138,7 @@ class Tape:
         self._data_bytes += size
         self._data_entries += 1
         if self._data_entries > DATA_ENTRIES or self._data_bytes > DATA_BYTES:
-            kept = [e for e in self.entries if any(t.grad_fn is not None for t in tensors_in(e.outputs))]
+            kept = [e for e in self.entries if any(t.requires_grad for t in tensors_in(e.outputs))]
             self.__init__(self.step)  # type: ignore[misc]
             for entry in kept:
                 entry.versions = []

@@ -41,6 +41,7 @@ class LiveTrace(Protocol):
     scope: Scope
     phase: str
     active: bool
+    after_root: bool
 
     def begin_step(self, step: int) -> bool: ...
     def resume(self) -> None: ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import sys
 import threading
@@ -56,7 +57,7 @@ class Watcher:
         self.shield = Shield(self.close)
         self.calls = ModuleCalls()
         self.recorder = Recorder(self._say_once)
-        self.outside = OutsideMode(self.recorder)
+        self.outside = OutsideMode(self.recorder, self.shield.give_up)
         self._following = Following(self, self.shield)
         self._host = HostSentinel()
         self._device = DeviceSentinel()
@@ -75,6 +76,7 @@ class Watcher:
 
     def start(self) -> None:
         self._closed = False
+        self._optimizers.update(_living_optimizers())
         self._following.install()
         self.calls.install()
         self.calls.handler = self._root_call
@@ -158,10 +160,12 @@ class Watcher:
 
     def _root_begins(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], frame: Any) -> Entry:
         self._judge_pending_output()
+        if not self._optimizers and self._root_done:
+            self._finish_step(self._verdict)
         self.outside.stand_aside()
         self._inside = True
-        if self._live is not None:
-            self._live.phase = "forward"
+        if self._live is not None and self._live.active:
+            self._live.phase = phase_of(module)
             if _is_compiled(module):
                 self._live.pause()
             else:
@@ -183,6 +187,9 @@ class Watcher:
         if entry is None:
             return
         self.recorder.module_returned(entry, outputs)
+        self._root_done = True
+        if self._live is not None:
+            self._live.after_root = True
         if self._has_backward and entry.context.grad:
             self._listen()
             return
@@ -202,8 +209,6 @@ class Watcher:
         bad = [t for t in tensors_in(outputs) if not is_finite(t)]
         if bad:
             self._trouble("output", [("output", t) for t in bad])
-        if not self._has_backward and not self._optimizers:
-            self._finish_step(Verdict(None, None, None))
 
     # Backward
 
@@ -217,10 +222,9 @@ class Watcher:
         if not self._inside:
             entry = self.recorder.backward_begins(call, args, kwargs, frame)
             losses = list(tensors_in(args[0] if args else kwargs.get("tensors")))
-            self._loss = losses[-1].detach() if losses else None
             entry.unscaled = self._unscaled.get(id(losses[-1])) if losses else None
-            if entry.unscaled is not None:
-                self._loss = entry.unscaled.detach()
+            judged = [entry.unscaled] if entry.unscaled is not None else losses
+            self._losses += [loss.detach() for loss in judged]
             self._leaves = leaves_of(losses) if not self._optimizers else []
         return was, entry
 
@@ -237,27 +241,31 @@ class Watcher:
         """Nobody has stepped an optimizer yet: the program may update its weights by hand."""
         gradients = [p.grad for p in self._leaves if p.grad is not None]
         self._leaves = []
-        verdict = self._host.judge(self._loss, gradients, None)
-        if verdict.bad is not None and self._known_optimizers() == 0:
-            self._act_on(verdict, gradients, None)
-
-    def _known_optimizers(self) -> int:
-        return sum(1 for o in _living_optimizers())
+        self._verdict = self._host.judge(self._losses, gradients, None)
+        if self._verdict.bad is not None:
+            self._act_on(self._verdict, gradients, None)
 
     # Custom autograd functions outside modules
 
-    def apply_begins(self, cls: Any, args: tuple[Any, ...], frame: Any) -> Any:
-        if self._inside or self._in_step or not self.outside._listening:
+    def apply_begins(
+        self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: Any, compiled: bool = False
+    ) -> Any:
+        if compiled and self._live is not None:
+            self._live.pause()
+        if self._inside or self._in_step or not self.outside.listening:
             return None
         self.outside.stand_aside()
-        return self.recorder.applied(cls.apply, args, frame)
+        return self.recorder.applied(call, args, kwargs, frame)
 
     def apply_done(self, token: Any, outputs: Any) -> None:
         if token is not None:
             self.recorder.tape.returned(token, outputs)
-            self.outside.come_back()
+            self._listen()
 
     # Optimizers
+
+    def optimizer_made(self, optimizer: Optimizer) -> None:
+        self._optimizers.add(optimizer)
 
     def step_begins(self, optimizer: Optimizer, args: Any, kwargs: Any, frame: Any) -> Any:
         self._give_back_groups(None)
@@ -281,20 +289,19 @@ class Watcher:
         if self._on_device(optimizer):
             self._judge_late(False)
             norm = self._clip_norm(optimizer)
-            self._device.guard(optimizer, self.step, self._loss, gradients_of(optimizer), norm)
+            self._device.guard(optimizer, self.step, self._losses, gradients_of(optimizer), norm)
             return
         if self._scaler_checked:
-            verdict = self._host.judge(self._loss, [], self._clip_norm(optimizer))
+            verdict = self._host.judge(self._losses, [], self._clip_norm(optimizer))
         else:
-            verdict = self._host.judge(self._loss, gradients_of(optimizer), self._clip_norm(optimizer))
+            verdict = self._host.judge(self._losses, gradients_of(optimizer), self._clip_norm(optimizer))
         self._verdict = verdict
         if verdict.bad is not None:
             self._act_on(verdict, gradients_of(optimizer), optimizer)
 
     def _act_on(self, verdict: Verdict, gradients: list[torch.Tensor], optimizer: Optimizer | None) -> None:
         sinks: list[tuple[str, torch.Tensor]] = []
-        if verdict.bad == "loss" and self._loss is not None:
-            sinks.append(("loss", self._loss))
+        sinks += [("loss", loss) for loss in self._losses if not is_finite(loss)]
         sinks += [("gradient", g) for g in gradients if not is_finite(g)]
         action = self._trouble(verdict.bad or "", sinks, optimizer)
         if action == "skip" and optimizer is not None:
@@ -361,7 +368,7 @@ class Watcher:
     def _closure_done(self, optimizer: Optimizer) -> None:
         self._stand_aside()
         self._in_step = True
-        verdict = self._host.judge(self._loss, gradients_of(optimizer), self._clip_norm(optimizer))
+        verdict = self._host.judge(self._losses, gradients_of(optimizer), self._clip_norm(optimizer))
         self._verdict = verdict
         if verdict.bad is not None:
             self._act_on(verdict, gradients_of(optimizer), optimizer)
@@ -430,7 +437,7 @@ class Watcher:
     def _scaler_skipped(self, optimizer: Optimizer) -> None:
         self._event("scaler-skip")
         self._scaler_skips += 1
-        verdict = self._host.judge(self._loss, [], None)
+        verdict = self._host.judge(self._losses, [], None)
         if verdict.bad is not None:
             self._act_on(verdict, [], optimizer)
         elif self._scaler_skips <= 3 or (self._scaler_skips & (self._scaler_skips - 1)) == 0:
@@ -489,7 +496,8 @@ class Watcher:
 
     def _begin_facts(self) -> None:
         self._events: list[str] = []
-        self._loss: torch.Tensor | None = None
+        self._losses: list[torch.Tensor] = []
+        self._root_done = False
         self._clip: tuple[frozenset[int], torch.Tensor] | None = None
         self._unscaled: dict[int, torch.Tensor] = {}
         self._leaves: list[torch.Tensor] = []
@@ -547,9 +555,15 @@ def leaves_of(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def _living_optimizers() -> list[Optimizer]:
-    import gc
+    return [o for o in gc.get_objects() if issubclass(type(o), Optimizer)]
 
-    return [o for o in gc.get_objects() if isinstance(o, Optimizer)]
+
+def phase_of(module: nn.Module) -> str:
+    """A module that computes a loss belongs to the loss, whoever calls it."""
+    name = type(module).__name__.lower()
+    if isinstance(module, nn.modules.loss._Loss) or "loss" in name or "criterion" in name:
+        return "loss"
+    return "forward"
 
 
 def _is_compiled(module: nn.Module) -> bool:
