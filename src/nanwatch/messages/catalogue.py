@@ -85,6 +85,10 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "nanwatch.watch 收到了 {found}；这里需要 torch.nn.Module 或 torch.optim.Optimizer，"
         "例如：nanwatch.watch(model, optimizer)",
     ),
+    "hidden.wrong_zero": (
+        "the overflow was turned into 0; the true value is another number, so the result is silently wrong",
+        "溢出被变成了 0，而真实值并不是 0，因此结果悄悄出错",
+    ),
     "trace.all_finite": (
         "nanwatch: every op in the traced block gave finite values, or infinities that were asked for.",
         "nanwatch：被 trace 的代码块中，所有 op 的结果都是有限值，或是有意写入的无穷值。",

@@ -102,6 +102,11 @@ def _where_a_deliberate_infinity_escapes(path: list[Op]) -> Blame | None:
     return Blame(births[0]) if births else (Blame(path[0]) if path else None)
 
 
+def silent_damage(trace: Trace, step: int) -> list[int]:
+    """The ops of this step that turned an overflow into a wrong zero."""
+    return [op.index for op in trace.ops.values() if op.silently_wrong and op.step == step]
+
+
 def hidden_births(trace: Trace, step: int) -> list[tuple[Op, Op]]:
     """(birth, the op that hid it) for what was born in this step and seen by nothing afterwards."""
     found = []

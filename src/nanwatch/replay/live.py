@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from nanwatch.replay.blame import silent_damage
 from nanwatch.replay.trace import Op
 from nanwatch.replay.tracer import OpTracer
 from nanwatch.watching.module_calls import Scope
@@ -128,14 +129,17 @@ class LiveTracer:
         index = self.tracer.writers.get(tensor)
         return index if index in self.tracer.trace.ops else None
 
-    def harmful_now(self) -> bool:
-        return bool(self.harmful_writers())
+    def silent_damage(self) -> bool:
+        return bool(silent_damage(self.tracer.trace, self.tracer.step))
 
-    def harmful_writers(self) -> list[int]:
+    def bad_update(self) -> bool:
+        return bool(self.bad_updates())
+
+    def bad_updates(self) -> list[int]:
         """Ops of the optimizer's own arithmetic that made something non-finite in this step."""
-        return [op.index for op in self.tracer.trace.ops.values() if self._bad_update(op)]
+        return [op.index for op in self.tracer.trace.ops.values() if self._is_bad_update(op)]
 
-    def _bad_update(self, op: Op) -> bool:
+    def _is_bad_update(self, op: Op) -> bool:
         return (
             op.phase == "optimizer"
             and op.step == self.tracer.step

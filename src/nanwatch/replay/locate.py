@@ -11,7 +11,7 @@ from torch import nn
 from nanwatch.messages import say
 from nanwatch.records import Birth, Hidden, Hop, Incident, Numbers
 from nanwatch.replay.again import Again, call_again, run_again
-from nanwatch.replay.blame import Blame, first_harmful, hidden_births, looks_like_mask, way
+from nanwatch.replay.blame import Blame, first_harmful, hidden_births, looks_like_mask, silent_damage, way
 from nanwatch.replay.live import LiveTracer
 from nanwatch.replay.storages import key_of
 from nanwatch.replay.trace import Op, Operand, Trace
@@ -65,7 +65,9 @@ def _from_live_trace(trouble: Trouble, live: LiveTracer, roles: _Roles) -> Locat
     tracer = live.tracer
     sinks = [i for i in (tracer.writers.get(t) for _, t in trouble.sinks) if i is not None]
     if trouble.seen_in == "weights":
-        sinks = live.harmful_writers()
+        sinks = live.bad_updates()
+    if trouble.seen_in == "trace":
+        sinks = silent_damage(tracer.trace, tracer.step)
     if not sinks:
         return None
     blame = first_harmful(tracer.trace, sinks)
@@ -153,20 +155,21 @@ def _located(
     sinks: list[int],
     by: str,
 ) -> Located:
-    travel = tuple(_hop(op) for op in way(tracer.trace, blame.op.index, sinks))
+    path = way(tracer.trace, blame.op.index, sinks)
+    travel = tuple(_hop(op) for op in path if not op.is_view)
     hidden = tuple(
-        Hidden(_hop(born), _hop(hider))
+        Hidden(_hop(born), _hop(hider), hider.silently_wrong, say("hidden.wrong_zero") if hider.silently_wrong else "")
         for born, hider in hidden_births(tracer.trace, tracer.step)
-        if born.index != blame.op.index
+        if born.index != blame.op.index or hider.silently_wrong
     )[:5]
-    into_weights = _writes_weights(blame.op, way(tracer.trace, blame.op.index, sinks), roles)
+    into_weights = _writes_weights(blame.op, path, roles)
     if blame.outside is not None and not (into_weights and not roles.weight(blame.outside.key)):
         found = _brought_in(trouble, blame.outside, live, roles, [])
         return replace(found, by=by, travel=(_hop(blame.op), *travel), hidden=hidden)
     op = blame.op
-    phase = "weights" if into_weights else _phase(op, trouble, way(tracer.trace, op.index, sinks))
+    phase = "weights" if into_weights else _phase(op, trouble, path)
     birth = _birth_of(op, phase, roles)
-    birth = replace(birth, samples=_samples(op.output, trouble.tape, op.makes_nan) if phase != "weights" else ())
+    birth = replace(birth, samples=_samples(op.output, trouble.tape, op.turns_inf_into_nan) if phase != "weights" else ())
     step = op.step if phase == "optimizer" else trouble.step
     kind = _kind([o.numbers for o in op.outputs]) or "nan"
     return Located(step, kind, phase, birth, by, travel, hidden, [], op.call)
@@ -199,7 +202,7 @@ def _brought_in(
     if op is not None:
         phase = "optimizer" if op.phase == "optimizer" else phase
         birth = _birth_of(op, phase, roles)
-        birth = replace(birth, samples=samples or _samples(op.output, trouble.tape, op.makes_nan))
+        birth = replace(birth, samples=samples or _samples(op.output, trouble.tape, op.turns_inf_into_nan))
         step = op.step if phase == "optimizer" else trouble.step
         kind = _kind([o.numbers for o in op.outputs]) or "nan"
         return Located(step, kind, phase, birth, "replay", notes=list(notes), call=op.call)
@@ -380,6 +383,6 @@ def located_by_trace(tracer: OpTracer, blame: Blame) -> Incident:
         action="observed",
         seen_in="trace",
         located_by="live trace",
-        travel=tuple(_hop(o) for o in way(tracer.trace, op.index, sinks)),
+        travel=tuple(_hop(o) for o in way(tracer.trace, op.index, sinks) if not o.is_view),
         hidden=tuple(Hidden(_hop(a), _hop(b)) for a, b in hidden_births(tracer.trace, tracer.step)[:5]),
     )

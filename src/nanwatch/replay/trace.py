@@ -49,6 +49,8 @@ class Op:
     output: torch.Tensor | None = None
     """Of a birth: the first bad output, copied."""
     is_view: bool = False
+    silently_wrong: bool = False
+    """It turned an overflow into a zero that is not the true value."""
     after_root: bool = False
     """A root module had already returned in this step."""
 
@@ -72,6 +74,10 @@ class Op:
     def makes_inf(self) -> bool:
         """Infinite out of finite inputs (a NaN beside it is makes_nan's business)."""
         return bool(self.bad_outputs) and not self.bad_inputs
+
+    @property
+    def turns_inf_into_nan(self) -> bool:
+        return any(o.numbers.nan for o in self.outputs) and bool(self.bad_inputs)
 
     @property
     def hides(self) -> bool:

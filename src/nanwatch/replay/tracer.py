@@ -24,6 +24,7 @@ from nanwatch.replay.op_facts import (
     plain_arguments,
     tensors_by_name,
 )
+from nanwatch.replay.shadow import Shadows
 from nanwatch.replay.storages import Storages, key_of
 from nanwatch.replay.trace import Op, Operand, Trace
 from nanwatch.tensors import is_finite, numbers
@@ -63,6 +64,7 @@ class OpTracer(TorchDispatchMode):
         """memory that holds what a root module computed."""
         self._origins: dict[int, Origin] = {}
         """sequence number of an autograd node -> where its forward op was."""
+        self._shadows = Shadows()
         self._next = 0
         self._kept = 0
         self._lock = threading.RLock()
@@ -141,6 +143,10 @@ class OpTracer(TorchDispatchMode):
             if not tainted:
                 return
         op = self._write_down(facts, arguments, inputs, before, results, phase, stack, node)
+        if op.makes_inf and not op.makes_nan and not op.deliberate:
+            self._shadows.born(function, args, kwargs, results)
+        elif tainted:
+            op.silently_wrong = self._shadows.follow(function, args, kwargs, results)
         if self._may_be_a_birth(op) and self._kept < MOST_BIRTHS_KEPT:
             self._keep(op, function, args, kwargs, before, results)
 

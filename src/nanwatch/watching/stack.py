@@ -37,6 +37,8 @@ def read_stack(stack: Stack) -> tuple[Frame, ...]:
     frames = []
     for code, lasti in reversed(stack):
         if is_own(code.co_filename):
+            if code.co_filename.endswith(os.path.join("cli", "program.py")):
+                frames.clear()  # what lies below is how nanwatch itself was started
             continue
         line = line_of(code, lasti)
         text = linecache.getline(code.co_filename, line).strip()

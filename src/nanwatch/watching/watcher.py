@@ -209,6 +209,8 @@ class Watcher:
         bad = [t for t in tensors_in(outputs) if not is_finite(t)]
         if bad:
             self._trouble("output", [("output", t) for t in bad])
+        else:
+            self._judge_silent_damage(None)
 
     # Backward
 
@@ -298,6 +300,12 @@ class Watcher:
         self._verdict = verdict
         if verdict.bad is not None:
             self._act_on(verdict, gradients_of(optimizer), optimizer)
+        else:
+            self._judge_silent_damage(optimizer)
+
+    def _judge_silent_damage(self, optimizer: Optimizer | None) -> None:
+        if self._live is not None and self._live.active and self._live.silent_damage():
+            self._trouble("trace", [], optimizer)
 
     def _act_on(self, verdict: Verdict, gradients: list[torch.Tensor], optimizer: Optimizer | None) -> None:
         sinks: list[tuple[str, torch.Tensor]] = []
@@ -340,7 +348,7 @@ class Watcher:
         live = self._live
         if live is not None and live.active:
             live.pause()
-            if live.harmful_now():
+            if live.bad_update():
                 self._trouble("weights", [], optimizer, prevented=False)
         self._finish_step(self._verdict, optimizer)
         self._listen()

@@ -5,8 +5,8 @@ from torch.nn.utils.parametrizations import spectral_norm
 torch.manual_seed(0)
 first = nn.Linear(4, 6)
 last = nn.Linear(6, 1)
-nn.init.zeros_(last.weight)
 critic = nn.Sequential(first, nn.LeakyReLU(0.1), spectral_norm(last))
+nn.init.zeros_(last.parametrizations.weight.original)
 optimizer = torch.optim.RMSprop(critic.parameters(), lr=1e-3)
 for step in range(3):
     real, fake = torch.randn(4, 4), torch.rand(4, 4)
