@@ -20,7 +20,9 @@ class Block(nn.Module):
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         b, t, d = x_BTD.shape
-        q, k, v = self.qkv(self.norm1(x_BTD)).view(b, t, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4)
+        q, k, v = (
+            self.qkv(self.norm1(x_BTD)).view(b, t, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4)
+        )
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x_BTD = x_BTD + self.out(mixed.transpose(1, 2).reshape(b, t, d))
         return x_BTD + self.down(F.gelu(self.up(self.norm2(x_BTD))))
@@ -42,7 +44,9 @@ class GPT(nn.Module):
 
 
 def mlp() -> nn.Module:
-    return nn.Sequential(nn.Linear(784, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10))
+    return nn.Sequential(
+        nn.Linear(784, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10)
+    )
 
 
 @dataclass
@@ -70,13 +74,13 @@ def _tokens(vocab: int, batch: int, length: int) -> Callable[[torch.device], tup
 
 
 def _pictures(device: torch.device) -> tuple[Tensor, Tensor]:
-    return torch.randn(256, 784, device=device), torch.randint(0, 10, (256,), device=device)
+    return torch.randn(512, 784, device=device), torch.randint(0, 10, (512,), device=device)
 
 
 def cpu_tasks() -> list[Task]:
     return [
-        Task("GPT 4x128, batch 8x64", lambda: GPT(4, 128, 4, 512, 64), _tokens(512, 8, 64), 10),
-        Task("MLP 784-1024-1024-10, batch 256", mlp, _pictures, 10),
+        Task("GPT 4x128, batch 8x64", lambda: GPT(4, 128, 4, 512, 64), _tokens(512, 8, 64), 6),
+        Task("MLP 784-1024-1024-10, batch 512", mlp, _pictures, 6),
     ]
 
 

@@ -4,8 +4,8 @@
     python -m bench.overhead --rounds 12 --json overhead.json
     python -m bench.overhead --only nanwatch
 
-In every round each way trains its own copy of the model for a few steps, right after the unwatched copy has
-done the same; the ratio is the median over the rounds. nanwatch is measured as it is after its first
+In every round each way trains a copy of the model for a few steps, right after an unwatched copy has done
+the same; the lower quartiles of all rounds are compared, so that what else the machine does counts little. nanwatch is measured as it is after its first
 seconds: sentinel, recorder, run folder and the audit's share of 1% are on.
 """
 
@@ -98,7 +98,9 @@ def ways(fused: bool, compiled: bool) -> dict[str, Watch]:
 class Trainer:
     """A model with its optimizer, trained a few steps at a time under one way of watching."""
 
-    def __init__(self, task: Task, model: nn.Module, device: torch.device, fused: bool, compiled: bool) -> None:
+    def __init__(
+        self, task: Task, model: nn.Module, device: torch.device, fused: bool, compiled: bool
+    ) -> None:
         self.task, self.device = task, device
         self.model = copy.deepcopy(model)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=fused)
@@ -128,56 +130,60 @@ class Trainer:
             torch.cuda.synchronize()
 
 
-def measure(task: Task, device: torch.device, rounds: int, only: str, compiled: bool = False) -> list[dict[str, Any]]:
+def measure(
+    task: Task, device: torch.device, rounds: int, only: str, compiled: bool = False
+) -> list[dict[str, Any]]:
     torch.manual_seed(0)
     model = task.build().to(device)
-    fused = True
-    chosen = {name: way for name, way in ways(fused, compiled).items() if only in name}
-    plain = Trainer(task, model, device, fused, compiled)
-    watched = Trainer(task, model, device, fused, compiled)
+    chosen = {name: way for name, way in ways(True, compiled).items() if only in name}
+    plain = Trainer(task, model, device, True, compiled)
+    watched = Trainer(task, model, device, True, compiled)
     for trainer in (plain, watched):
         trainer.train(3)
-    steps: list[float] = []
-    ratios: dict[str, list[float]] = {name: [] for name in chosen}
-    again: list[float] = []
+    unwatched: list[float] = []
+    costs: dict[str, list[float]] = {name: [] for name in chosen}
     for round_number in range(rounds):
         for name, way in chosen.items():
-            before = plain.seconds(bare)
-            cost = watched.seconds(way)
-            after = plain.seconds(bare)
-            steps += [before, after]
-            again.append(after / before)
-            ratios[name].append(cost / min(before, after) if device.type == "cpu" else cost / ((before + after) / 2))
+            unwatched.append(plain.seconds(bare))
+            costs[name].append(watched.seconds(way))
         print(f"\r{task.name}: round {round_number + 1} of {rounds}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
+    base = quiet(unwatched)
     return [
         {
             "task": task.name + (", compiled" if compiled else ""),
             "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
             "way": name,
-            "ratio": round(statistics.median(found), 3),
-            "spread": [round(min(found), 3), round(max(found), 3)],
-            "unwatched_ms": round(1000 * statistics.median(steps), 3),
-            "unwatched_again": round(statistics.median(again), 3),
+            "ratio": round(quiet(found) / base, 3),
+            "unwatched_ms": round(1000 * base, 3),
+            "noise": round(quiet(unwatched[1::2]) / quiet(unwatched[::2]), 3),
         }
-        for name, found in ratios.items()
+        for name, found in costs.items()
     ]
 
 
+def quiet(seconds: list[float]) -> float:
+    """The time of a step when nothing else disturbed the machine: the lower quartile."""
+    return statistics.quantiles(seconds, n=4)[0] if len(seconds) > 1 else seconds[0]
+
+
 def show(rows: list[dict[str, Any]]) -> None:
-    print(f"\ntorch {torch.__version__}; ratio to the unwatched step, median of the rounds [lowest, highest]")
+    print(f"\ntorch {torch.__version__}; ratio to the unwatched step, lower quartiles of all rounds")
     last = None
     for row in rows:
         head = (row["task"], row["device"])
         if head != last:
             last = head
-            print(f"\n{row['task']} on {row['device']}: unwatched {row['unwatched_ms']} ms, again x{row['unwatched_again']}")
-        print(f"  {row['way']:38} x{row['ratio']:.3f}  [{row['spread'][0]:.3f}, {row['spread'][1]:.3f}]")
+            print(f"\n{row['task']} on {row['device']}")
+            print(f"  {'unwatched':38} {row['unwatched_ms']} ms (against itself x{row['noise']:.3f})")
+        print(f"  {row['way']:38} x{row['ratio']:.3f}")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=8)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--only", default="", help="only the ways whose name contains this")
     parser.add_argument("--json", type=Path, default=None)
     parser.add_argument("--skip-cpu", action="store_true")

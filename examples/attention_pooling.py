@@ -1,6 +1,6 @@
 """A classifier over bags of feature sequences with masked attention pooling; one bag is empty.
 
-    nanwatch run examples/attention_pooling.py
+nanwatch run examples/attention_pooling.py
 """
 
 import torch

@@ -1,8 +1,8 @@
 """nanwatch ends NaN hunts.
 
-    nanwatch run train.py                 watch an unmodified script
-    nanwatch.watch(model, optimizer)      the same from code
-    with nanwatch.trace() as found: ...   which op made this NaN
+nanwatch run train.py                 watch an unmodified script
+nanwatch.watch(model, optimizer)      the same from code
+with nanwatch.trace() as found: ...   which op made this NaN
 """
 
 from __future__ import annotations

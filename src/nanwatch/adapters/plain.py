@@ -85,7 +85,9 @@ class Session:
 
     # The run folder
 
-    def _open_folder(self, folder: str | os.PathLike[str] | None, name: str, command: tuple[str, ...]) -> None:
+    def _open_folder(
+        self, folder: str | os.PathLike[str] | None, name: str, command: tuple[str, ...]
+    ) -> None:
         try:
             wanted = None if folder is None else Path(folder)
             self.folder, sentence = RunFolder.create_or_fall_back(wanted, name, self.rank)
@@ -204,7 +206,7 @@ class Session:
             located = locate(trouble, watcher.calls)
         finally:
             watcher.shield.busy = False
-        if located is None or located.birth.op is None and located.by == "recorded facts":
+        if located is None or (located.birth.op is None and located.by == "recorded facts"):
             return False
         incident = self._incident(located, "raised", "exception")
         self.incidents.append(incident)
@@ -212,7 +214,9 @@ class Session:
         return True
 
 
-def watch(*watched: Any, policy: str = "raise", mode: str = "auto", dir: Any = None, **options: Any) -> Session:
+def watch(
+    *watched: Any, policy: str = "raise", mode: str = "auto", dir: Any = None, **options: Any
+) -> Session:
     """Watch this program from here on: `nanwatch.watch(model, optimizer)`.
 
     The model and the optimizer may be named for the reader's sake; every module and optimizer of the
@@ -222,7 +226,9 @@ def watch(*watched: Any, policy: str = "raise", mode: str = "auto", dir: Any = N
     for thing in watched:
         if not isinstance(thing, (torch.nn.Module, torch.optim.Optimizer)):
             raise NanwatchError(say("watch.not_watchable", found=type(thing).__name__))
-    return Session(policy, mode, dir, name=Path(sys.argv[0] or "python").name, command=tuple(sys.argv), **options)
+    return Session(
+        policy, mode, dir, name=Path(sys.argv[0] or "python").name, command=tuple(sys.argv), **options
+    )
 
 
 def describe_run(command: tuple[str, ...], policy: str) -> Run:
@@ -244,7 +250,15 @@ def _sentence(incident: Incident, path: str | None) -> str:
     kind = "NaN" if incident.kind == "nan" else "Inf"
     birth = incident.birth
     if birth.op is None or birth.file is None:
-        return say("watch.stopped_unknown", kind=kind, step=incident.step, phase=incident.phase, path=path or "-")
+        return say(
+            "watch.stopped_unknown", kind=kind, step=incident.step, phase=incident.phase, path=path or "-"
+        )
     return say(
-        "watch.stopped", kind=kind, step=incident.step, op=birth.op, file=birth.file, line=birth.line, path=path or "-"
+        "watch.stopped",
+        kind=kind,
+        step=incident.step,
+        op=birth.op,
+        file=birth.file,
+        line=birth.line,
+        path=path or "-",
     )

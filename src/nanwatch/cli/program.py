@@ -37,10 +37,14 @@ class Program:
         if sys.path and not getattr(sys.flags, "safe_path", False):
             sys.path[0] = self.first_path
         main = types.ModuleType("__main__")
-        main.__dict__.update(__file__=self.file, __builtins__=__builtins__, __spec__=self.spec, __cached__=None)
+        main.__dict__.update(
+            __file__=self.file, __builtins__=__builtins__, __spec__=self.spec, __cached__=None
+        )
         main.__dict__["__package__"] = None if self.spec is None else self.spec.parent
         main.__loader__ = (
-            importlib.machinery.SourceFileLoader("__main__", self.file) if self.spec is None else self.spec.loader
+            importlib.machinery.SourceFileLoader("__main__", self.file)
+            if self.spec is None
+            else self.spec.loader
         )
         sys.modules["__main__"] = main
 

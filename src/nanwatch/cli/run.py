@@ -1,8 +1,8 @@
 """`nanwatch run SCRIPT [args…]`: the script as Python would run it, watched.
 
-    nanwatch run train.py --lr 1e-3
-    nanwatch run --dir runs/today --policy skip train.py
-    nanwatch run -m package.train
+nanwatch run train.py --lr 1e-3
+nanwatch run --dir runs/today --policy skip train.py
+nanwatch run -m package.train
 """
 
 from __future__ import annotations
@@ -98,7 +98,9 @@ def _set(options: Options, option: str, value: str) -> None:
         try:
             number = float(value)
         except ValueError:
-            raise NanwatchError(say("cli.not_a_number", option=option, value=value, example=EXAMPLES[option])) from None
+            raise NanwatchError(
+                say("cli.not_a_number", option=option, value=value, example=EXAMPLES[option])
+            ) from None
         setattr(options, option.removeprefix("--").replace("-", "_"), number)
     elif option == "-m":
         options.module = value
@@ -118,7 +120,12 @@ def run_watched(program: Program, options: Options) -> int:
         if value is not None
     }
     session = Session(
-        options.policy, options.mode, options.dir, program.name, ("nanwatch", "run", *program.command), **audit
+        options.policy,
+        options.mode,
+        options.dir,
+        program.name,
+        ("nanwatch", "run", *program.command),
+        **audit,
     )
     try:
         program.run()
@@ -158,7 +165,9 @@ def _show_traceback(error: BaseException) -> None:
     from nanwatch.watching.stack import is_own
 
     shown: TracebackType | None = error.__traceback__
-    while shown is not None and (is_own(shown.tb_frame.f_code.co_filename) or "runpy" in shown.tb_frame.f_code.co_filename):
+    while shown is not None and (
+        is_own(shown.tb_frame.f_code.co_filename) or "runpy" in shown.tb_frame.f_code.co_filename
+    ):
         shown = shown.tb_next
     if sys.excepthook is not sys.__excepthook__:
         sys.excepthook(type(error), error, shown)

@@ -29,7 +29,7 @@ class Numbers:
 
     @property
     def kind(self) -> str | None:
-        """"nan" when any value is NaN, else "inf" when any is infinite, else None."""
+        """ "nan" when any value is NaN, else "inf" when any is infinite, else None."""
         if self.nan:
             return "nan"
         return "inf" if self.posinf or self.neginf else None

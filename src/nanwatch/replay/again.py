@@ -20,8 +20,8 @@ from nanwatch.replay.storages import key_of
 from nanwatch.replay.trace import Op
 from nanwatch.replay.tracer import OpTracer
 from nanwatch.watching.module_calls import ModuleCalls, Scope
-from nanwatch.watching.outside import changes_its_input, written_to
 from nanwatch.watching.tape import Context, Entry, Rng, Tape, map_tensors, tensors_in, version_of
+from nanwatch.watching.torch_functions import changes_its_input, written_to
 from nanwatch.watching.watcher import leaves_of, phase_of
 
 
@@ -38,7 +38,9 @@ class Again:
     error: Exception | None = None
 
 
-def run_again(tape: Tape, earlier: tuple[Tape, ...], calls: ModuleCalls, without_scale: bool = False) -> Again:
+def run_again(
+    tape: Tape, earlier: tuple[Tape, ...], calls: ModuleCalls, without_scale: bool = False
+) -> Again:
     """Forward, loss and backward of `tape`, traced. `without_scale`: as if no GradScaler had been there."""
     scope = Scope()
     tracer = OpTracer(scope)
@@ -161,7 +163,11 @@ class _Player:
     def _note_changes(self, entries: list[Entry]) -> None:
         for entry in entries:
             for tensor, version in entry.versions:
-                if version_of(tensor) != version and id(tensor) not in self._tape.saved and entry.kind != "write":
+                if (
+                    version_of(tensor) != version
+                    and id(tensor) not in self._tape.saved
+                    and entry.kind != "write"
+                ):
                     name = f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
                     sentence = say("watch.operand_changed", what=name)
                     if sentence not in self._again.notes:
@@ -267,7 +273,9 @@ def _equal(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def _copy_of(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().clone().requires_grad_(tensor.requires_grad) if not _has_history(tensor) else tensor
+    return (
+        tensor.detach().clone().requires_grad_(tensor.requires_grad) if not _has_history(tensor) else tensor
+    )
 
 
 @contextlib.contextmanager

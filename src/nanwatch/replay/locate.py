@@ -19,8 +19,8 @@ from nanwatch.replay.tracer import OpTracer, measurable
 from nanwatch.tensors import is_finite, numbers
 from nanwatch.watching.module_calls import ModuleCalls
 from nanwatch.watching.stack import Stack, read_stack, user_frame
-from nanwatch.watching.outside import written_to
 from nanwatch.watching.tape import Entry, Tape, tensors_in
+from nanwatch.watching.torch_functions import written_to
 from nanwatch.watching.trouble import Trouble
 
 Call = tuple[Any, tuple[Any, ...], dict[str, Any]]
@@ -158,7 +158,12 @@ def _located(
     path = way(tracer.trace, blame.op.index, sinks)
     travel = tuple(_hop(op) for op in path if not op.is_view)
     hidden = tuple(
-        Hidden(_hop(born), _hop(hider), hider.silently_wrong, say("hidden.wrong_zero") if hider.silently_wrong else "")
+        Hidden(
+            _hop(born),
+            _hop(hider),
+            hider.silently_wrong,
+            say("hidden.wrong_zero") if hider.silently_wrong else "",
+        )
         for born, hider in hidden_births(tracer.trace, tracer.step)
         if born.index != blame.op.index or hider.silently_wrong
     )[:5]
@@ -169,7 +174,9 @@ def _located(
     op = blame.op
     phase = "weights" if into_weights else _phase(op, trouble, path)
     birth = _birth_of(op, phase, roles)
-    birth = replace(birth, samples=_samples(op.output, trouble.tape, op.turns_inf_into_nan) if phase != "weights" else ())
+    birth = replace(
+        birth, samples=_samples(op.output, trouble.tape, op.turns_inf_into_nan) if phase != "weights" else ()
+    )
     step = op.step if phase == "optimizer" else trouble.step
     kind = _kind([o.numbers for o in op.outputs]) or "nan"
     return Located(step, kind, phase, birth, by, travel, hidden, [], op.call)
@@ -274,7 +281,9 @@ class _Roles:
     def _last_entry(self, key: int) -> Entry | None:
         """The last call of the program's own code that wrote into this memory."""
         for entry in reversed(self._tape.entries):
-            if entry.kind == "write" and any(key_of(t) == key for t in tensors_in(written_to(entry.args, entry.kwargs))):
+            if entry.kind == "write" and any(
+                key_of(t) == key for t in tensors_in(written_to(entry.args, entry.kwargs))
+            ):
                 return entry
             if entry.kind == "op" and any(key_of(t) == key for t in tensors_in(entry.outputs)):
                 return entry
@@ -339,7 +348,13 @@ def _kind(measured: list[Numbers]) -> str | None:
 def _samples(bad: torch.Tensor | None, tape: Tape, only_nan: bool = False) -> tuple[int, ...]:
     """The rows of the batch in which `bad` is not finite, where the batch can be found in its shape."""
     size = batch_size(tape)
-    if bad is None or size is None or bad.dim() == 0 or bad.layout is not torch.strided or not measurable(bad):
+    if (
+        bad is None
+        or size is None
+        or bad.dim() == 0
+        or bad.layout is not torch.strided
+        or not measurable(bad)
+    ):
         return ()
     mask = torch.isnan(bad.detach()) if only_nan else ~torch.isfinite(bad.detach())
     dims = [d for d in range(bad.dim()) if bad.shape[d] == size]

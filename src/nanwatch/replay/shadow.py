@@ -15,7 +15,17 @@ import torch
 from nanwatch.replay.op_facts import output_tensors
 from nanwatch.replay.storages import Storages
 
-SELECTS = ("where", "masked_fill", "nan_to_num", "clamp", "index_put", "scatter", "maximum", "minimum", "copy")
+SELECTS = (
+    "where",
+    "masked_fill",
+    "nan_to_num",
+    "clamp",
+    "index_put",
+    "scatter",
+    "maximum",
+    "minimum",
+    "copy",
+)
 """Ops by which a program discards values on purpose."""
 
 MOST_VALUES = 2**24
@@ -51,7 +61,9 @@ class Shadows:
         return wrong
 
     def _concerns(self, value: Any) -> bool:
-        return any(self._true_of(t) is not None for t in output_tensors(list(value[0]) + list(value[1].values())))
+        return any(
+            self._true_of(t) is not None for t in output_tensors(list(value[0]) + list(value[1].values()))
+        )
 
     def _true_of(self, tensor: torch.Tensor) -> torch.Tensor | None:
         true = self._truth.get(tensor)

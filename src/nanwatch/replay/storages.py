@@ -52,7 +52,9 @@ class Storages(Generic[Fact]):
 
     def sweep(self) -> None:
         """Forget memory that was freed."""
-        dead = [key for key, (ref, _) in self._facts.items() if isinstance(ref, StorageWeakRef) and ref.expired()]
+        dead = [
+            key for key, (ref, _) in self._facts.items() if isinstance(ref, StorageWeakRef) and ref.expired()
+        ]
         for key in dead:
             del self._facts[key]
 

@@ -96,10 +96,14 @@ class OpTracer(TorchDispatchMode):
         before = self._before(facts, inputs) if facts.written else {}
         outputs = function(*args, **kwargs)
         with self._lock:
-            self._after(function, facts, args, kwargs, arguments, inputs, before, outputs, node, sys._getframe(1))
+            self._after(
+                function, facts, args, kwargs, arguments, inputs, before, outputs, node, sys._getframe(1)
+            )
         return outputs
 
-    def _before(self, facts: OpFacts, inputs: list[tuple[str, torch.Tensor]]) -> dict[str, tuple[Numbers, Any]]:
+    def _before(
+        self, facts: OpFacts, inputs: list[tuple[str, torch.Tensor]]
+    ) -> dict[str, tuple[Numbers, Any]]:
         """What an in-place op is about to overwrite: its numbers, and a copy if it is not too large."""
         if not facts.reads_what_it_writes:
             return {}
@@ -158,7 +162,9 @@ class OpTracer(TorchDispatchMode):
         sources = [self.trace.ops[o.source] for o in op.bad_inputs if o.source in self.trace.ops]
         return all(source.phase != "backward" or source.is_view for source in sources)
 
-    def _phase_of(self, inputs: list[tuple[str, torch.Tensor]], results: list[torch.Tensor], node: Any) -> str:
+    def _phase_of(
+        self, inputs: list[tuple[str, torch.Tensor]], results: list[torch.Tensor], node: Any
+    ) -> str:
         if node is not None:
             return "backward"
         if self.phase != "outside":

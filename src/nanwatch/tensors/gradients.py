@@ -6,6 +6,7 @@ import math
 from array import array
 from collections.abc import Iterable
 from operator import attrgetter
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,6 +24,14 @@ FLOAT_DTYPES = frozenset(FLOATS)
 STRIDED = frozenset({torch.strided})
 
 _dtype_of, _layout_of, _is_nested = (attrgetter(name) for name in ("dtype", "layout", "is_nested"))
+
+
+WORTH_OUR_THREADS = 2**24
+"""Below this many values torch's own threads, which are still awake from the backward, are quicker."""
+
+
+WORTH_A_CALL = 2**17
+"""Gradients of fewer values are summed together, in one call of ours."""
 
 
 def norm_and_verdict(tensors: Iterable[Tensor]) -> list[Tensor]:
@@ -92,13 +101,21 @@ def _plain_row(g: Tensor) -> Tensor | None:
 def _squares_on_the_host(rows: list[Tensor]) -> float:
     library = compiled.library()
     if library is None:
-        return sum(_squares_by_torch(row) for row in rows)
+        return sum(map(_squares_by_torch, rows))
+    if sum(map(Tensor.numel, rows)) >= WORTH_OUR_THREADS:
+        return _squares_by_ours(library, rows, torch.get_num_threads())
+    large = [row for row in rows if row.numel() >= WORTH_A_CALL]
+    small = [row for row in rows if row.numel() < WORTH_A_CALL] if large else rows
+    return sum(map(_squares_by_torch, large)) + (_squares_by_ours(library, small, 1) if small else 0.0)
+
+
+def _squares_by_ours(library: Any, rows: list[Tensor], threads: int) -> float:
     addresses = array("q", map(Tensor.data_ptr, rows))
     counts = array("q", map(Tensor.numel, rows))
     types = array("B", [TYPE_NUMBERS[row.dtype] for row in rows])
     places = [column.buffer_info()[0] for column in (addresses, counts, types)]
-    squares: float = library.nanwatch_squares(*places, len(rows), torch.get_num_threads())
-    return sum(_squares_by_torch(row) for row in rows) if squares < 0 else squares
+    squares: float = library.nanwatch_squares(*places, len(rows), threads)
+    return sum(map(_squares_by_torch, rows)) if squares < 0 else squares
 
 
 def _squares_by_torch(row: Tensor) -> float:

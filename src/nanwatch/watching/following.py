@@ -14,7 +14,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
-from torch.optim import Optimizer, optimizer as optim_module
+from torch.optim import Optimizer
+from torch.optim import optimizer as optim_module
 
 from nanwatch.watching.shield import Shield
 
@@ -22,7 +23,9 @@ from nanwatch.watching.shield import Shield
 class Program(Protocol):
     """What the taps report to."""
 
-    def backward_begins(self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: Any) -> Any: ...
+    def backward_begins(
+        self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: Any
+    ) -> Any: ...
     def backward_done(self, token: Any) -> None: ...
     def apply_begins(
         self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: Any, compiled: bool = False
@@ -95,7 +98,9 @@ class Following:
         run, program = self._shield.run, self._program
 
         def before(optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
-            return run(program.step_begins, optimizer, args, kwargs, sys._getframe(1)) if self._ours() else None
+            return (
+                run(program.step_begins, optimizer, args, kwargs, sys._getframe(1)) if self._ours() else None
+            )
 
         def after(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
             if self._ours():

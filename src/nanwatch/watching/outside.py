@@ -19,11 +19,6 @@ _pop = torch._C._pop_torch_function_stack
 _depth = torch._C._len_torch_function_stack
 _at = torch._C._get_function_stack_at
 
-IN_PLACE_NAMES = frozenset(
-    {"__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__", "__ifloordiv__", "__imod__"}
-    | {"__ipow__", "__iand__", "__ior__", "__ixor__", "__ilshift__", "__irshift__"}
-)
-
 
 class Listener(Protocol):
     """Who wants to know of the calls."""
@@ -111,18 +106,3 @@ def _in_compiled_code() -> bool:
     if dynamo is None:
         return False
     return torch._C._dynamo.eval_frame.get_eval_frame_callback() not in (None, False)
-
-
-def changes_its_input(function: Any, kwargs: dict[str, Any]) -> bool:
-    """Whether calling `function` writes into its first argument (or into `out=`)."""
-    name = getattr(function, "__name__", "")
-    if name in IN_PLACE_NAMES or kwargs.get("out") is not None:
-        return True
-    return name.endswith("_") and not name.endswith("__")
-
-
-def written_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What such a function writes into: `out=`, else its first argument, by whatever name."""
-    if kwargs.get("out") is not None:
-        return kwargs["out"]
-    return args[0] if args else next(iter(kwargs.values()), None)

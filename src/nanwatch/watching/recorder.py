@@ -12,31 +12,12 @@ import torch
 from torch import nn
 
 from nanwatch.messages import say
-from nanwatch.watching.outside import changes_its_input, written_to
 from nanwatch.watching.stack import take_stack
 from nanwatch.watching.tape import Context, Entry, Rng, Tape, tensors_in, version_of
+from nanwatch.watching.torch_functions import changes_its_input, facts_of, written_to
 
 FIRST_COPY_BYTES = 2**30
 """Buffers are copied before a module's first call, to learn which of them it changes, up to this size."""
-
-
-def _quiet_functions() -> frozenset[Any]:
-    """Functions that only ask: they return no tensor, or one that is not theirs (`grad`)."""
-    tensor = torch.Tensor
-    asked = ["shape", "dtype", "device", "requires_grad", "grad", "grad_fn", "is_leaf", "ndim", "layout"]
-    asked += ["is_cuda", "is_sparse", "_version", "itemsize", "nbytes", "names", "is_quantized", "_base"]
-    quiet = {getattr(tensor, name).__get__ for name in asked if hasattr(tensor, name)}
-    methods = ["size", "dim", "stride", "numel", "is_floating_point", "is_complex", "is_contiguous", "item"]
-    methods += ["element_size", "data_ptr", "tolist", "numpy", "backward", "register_hook", "__len__", "__bool__"]
-    methods += ["__float__", "__int__", "__index__", "__format__", "__repr__", "__hash__", "untyped_storage"]
-    methods += ["is_inference", "is_nonzero", "get_device", "retain_grad", "requires_grad_", "storage_offset"]
-    quiet |= {getattr(tensor, name) for name in methods if hasattr(tensor, name)}
-    quiet |= {torch.is_tensor, torch.is_floating_point, torch.numel, torch.is_grad_enabled, torch.manual_seed}
-    quiet.discard(None)
-    return frozenset(quiet)
-
-
-QUIET = _quiet_functions()
 
 
 class Recorder:
@@ -63,15 +44,13 @@ class Recorder:
     def called(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType
     ) -> Entry | None:
-        if function in QUIET:
-            return None
-        name = getattr(function, "__name__", "")
-        if name in ("__set__", "__delete__", "_set_grad_enabled"):
+        facts = facts_of(function)
+        if facts.quiet:
             return None
         kind = "op"
-        if changes_its_input(function, kwargs) and self._writes_from_outside(args, kwargs):
+        if (facts.in_place or "out" in kwargs) and self._writes_from_outside(args, kwargs):
             kind = "write"
-        rng = Rng.now() if any(t.requires_grad for t in tensors_in((args, kwargs))) else None
+        rng = Rng.now() if facts.may_draw else None
         return Entry(kind, function, args, kwargs, take_stack(frame), Context.now(), rng=rng)
 
     def _writes_from_outside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -88,7 +67,7 @@ class Recorder:
         return outside
 
     def returned(self, entry: Entry, outputs: Any) -> None:
-        if next(tensors_in(outputs), None) is None and not changes_its_input(entry.call, entry.kwargs):
+        if not tensors_in(outputs) and not changes_its_input(entry.call, entry.kwargs):
             return  # a question, not a computation
         self.tape.add(entry)
         if entry.kind != "write":
@@ -123,7 +102,9 @@ class Recorder:
         self.tape.add(entry)
         return entry
 
-    def backward_begins(self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Entry:
+    def backward_begins(
+        self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType
+    ) -> Entry:
         entry = Entry("backward", call, args, kwargs, take_stack(frame), Context.now())
         self.tape.add(entry)
         return entry
@@ -168,4 +149,6 @@ def _copies(
 def _same(now: torch.Tensor | None, before: torch.Tensor) -> bool:
     if now is None or now.shape != before.shape or now.dtype != before.dtype:
         return False
-    return bool(torch.equal(now, before)) or bool(((now == before) | ((now != now) & (before != before))).all())
+    return bool(torch.equal(now, before)) or bool(
+        ((now == before) | ((now != now) & (before != before))).all()
+    )

@@ -160,4 +160,6 @@ class DeviceSentinel:
 def supports_found_inf(optimizer: torch.optim.Optimizer) -> bool:
     """Whether the optimizer leaves everything alone when `found_inf` is set."""
     groups = optimizer.param_groups
-    return bool(getattr(optimizer, "_step_supports_amp_scaling", False)) and all(g.get("fused") for g in groups)
+    return bool(getattr(optimizer, "_step_supports_amp_scaling", False)) and all(
+        g.get("fused") for g in groups
+    )

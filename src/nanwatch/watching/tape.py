@@ -7,7 +7,7 @@ tell later whether somebody changed them in place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,7 +54,7 @@ class Rng:
     @staticmethod
     def now() -> Rng:
         cuda: tuple[tuple[int, torch.Tensor], ...] = ()
-        if torch.cuda.is_available() and torch.cuda.is_initialized() and not _capturing():
+        if torch.cuda.is_initialized() and not _capturing():
             cuda = tuple((i, g.get_state()) for i, g in enumerate(torch.cuda.default_generators))
         return Rng(torch.get_rng_state(), cuda)
 
@@ -100,7 +100,6 @@ class Tape:
 
     def __init__(self, step: int) -> None:
         self.step = step
-        self.rng = Rng.now()
         self.entries: list[Entry] = []
         self.made: dict[int, torch.Tensor] = {}
         """id -> tensor, for every tensor an entry returned."""
@@ -158,38 +157,48 @@ def version_of(tensor: torch.Tensor) -> int:
     return -1 if tensor.is_inference() else tensor._version
 
 
-def tensors_in(value: Any, depth: int = 0) -> Iterator[torch.Tensor]:
+def tensors_in(value: Any) -> list[torch.Tensor]:
     """Every tensor in nested containers, dataclasses and plain objects."""
+    found: list[torch.Tensor] = []
+    _collect(value, found, DEEPEST)
+    return found
+
+
+DEEPEST = 7
+PLAIN = (int, float, str, bytes, torch.nn.Module, type)
+
+
+def _collect(value: Any, found: list[torch.Tensor], depth: int) -> None:
     if isinstance(value, torch.Tensor):
-        yield value
-    elif value is None or isinstance(value, (int, float, str, bytes, torch.nn.Module, type)) or depth > 6:
+        found.append(value)
+    elif value is None or isinstance(value, PLAIN) or depth == 0:
         return
     elif isinstance(value, (list, tuple, set)):
         for item in value:
-            yield from tensors_in(item, depth + 1)
+            _collect(item, found, depth - 1)
     elif isinstance(value, Mapping):
         for item in value.values():
-            yield from tensors_in(item, depth + 1)
+            _collect(item, found, depth - 1)
     elif hasattr(value, "__dict__") and not callable(value):
         for item in vars(value).values():
-            yield from tensors_in(item, depth + 1)
+            _collect(item, found, depth - 1)
 
 
-def map_tensors(value: Any, change: Callable[[torch.Tensor], Any], depth: int = 0) -> Any:
+def map_tensors(value: Any, change: Callable[[torch.Tensor], Any], depth: int = DEEPEST) -> Any:
     """`value` with every tensor in it replaced by `change(tensor)`; untouched parts stay the same object."""
     if isinstance(value, torch.Tensor):
         return change(value)
-    if value is None or isinstance(value, (int, float, str, bytes, torch.nn.Module, type)) or depth > 6:
+    if value is None or isinstance(value, PLAIN) or depth == 0:
         return value
     if isinstance(value, (list, tuple)):
-        items = [map_tensors(item, change, depth + 1) for item in value]
+        items = [map_tensors(item, change, depth - 1) for item in value]
         if all(new is old for new, old in zip(items, value, strict=True)):
             return value
         if hasattr(value, "_fields"):
             return type(value)(*items)
         return type(value)(items)
     if isinstance(value, dict):
-        changed = {key: map_tensors(item, change, depth + 1) for key, item in value.items()}
+        changed = {key: map_tensors(item, change, depth - 1) for key, item in value.items()}
         if all(changed[key] is value[key] for key in value):
             return value
         copy = value.copy()

@@ -158,7 +158,9 @@ class Watcher:
         self.shield.run(self._root_returned, entry, outputs)
         return outputs
 
-    def _root_begins(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], frame: Any) -> Entry:
+    def _root_begins(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], frame: Any
+    ) -> Entry:
         self._judge_pending_output()
         if not self._optimizers and self._root_done:
             self._finish_step(self._verdict)
@@ -272,7 +274,9 @@ class Watcher:
     def step_begins(self, optimizer: Optimizer, args: Any, kwargs: Any, frame: Any) -> Any:
         self._give_back_groups(None)
         self._optimizers.add(optimizer)
-        self.recorder.remember(max(1, min(4, len(self._optimizers))) + (LATE_STEPS if self._on_device(optimizer) else 0))
+        self.recorder.remember(
+            max(1, min(4, len(self._optimizers))) + (LATE_STEPS if self._on_device(optimizer) else 0)
+        )
         self._in_step = True
         self._step_stack = take_stack(frame)
         self._event("step")
@@ -327,7 +331,9 @@ class Watcher:
         if held is None:
             return
         for candidate in [optimizer] if optimizer is not None else list(self._optimizers):
-            if candidate is not None and [g.get("lr") for g in candidate.param_groups] == [g.get("lr") for g in held]:
+            if candidate is not None and [g.get("lr") for g in candidate.param_groups] == [
+                g.get("lr") for g in held
+            ]:
                 candidate.param_groups = held
                 return
 
@@ -355,7 +361,11 @@ class Watcher:
 
     def _with_closure_watched(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
         """The step's arguments with the closure wrapped, or None if there is no closure."""
-        closure = kwargs.get("closure") if kwargs.get("closure") is not None else (args[1] if len(args) > 1 else None)
+        closure = (
+            kwargs.get("closure")
+            if kwargs.get("closure") is not None
+            else (args[1] if len(args) > 1 else None)
+        )
         if not callable(closure):
             return None
 
@@ -530,9 +540,17 @@ class Watcher:
             self._live.begin_step(self.step)
 
     def _facts(self, verdict: Verdict, optimizer: Optimizer | None) -> StepFacts:
-        lr = tuple(float(g.get("lr", math.nan)) for g in optimizer.param_groups) if optimizer is not None else ()
+        lr = (
+            tuple(float(g.get("lr", math.nan)) for g in optimizer.param_groups)
+            if optimizer is not None
+            else ()
+        )
         scale = None
-        if self._scale is not None and self._scale._scale is not None and self._scale._scale.device.type == "cpu":
+        if (
+            self._scale is not None
+            and self._scale._scale is not None
+            and self._scale._scale.device.type == "cpu"
+        ):
             scale = float(self._scale.get_scale())
         return StepFacts(
             step=self.step,
