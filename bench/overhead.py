@@ -5,7 +5,8 @@
     python -m bench.overhead --only nanwatch
 
 In every round each way trains a copy of the model for a few steps, right after an unwatched copy has done
-the same; the lower quartiles of all rounds are compared, so that what else the machine does counts little. nanwatch is measured as it is after its first
+the same; the lower quartiles of all rounds are compared, so that what else the machine does counts
+little. nanwatch is measured as it is after its first
 seconds: sentinel, recorder, run folder and the audit's share of 1% are on.
 """
 
@@ -43,9 +44,11 @@ def nanwatch_in(mode: str) -> Watch:
     def watched(model: nn.Module) -> Iterator[None]:
         import nanwatch
 
-        with tempfile.TemporaryDirectory() as folder:
-            with nanwatch.watch(mode=mode, dir=folder, audit_seconds=0.0):
-                yield
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            nanwatch.watch(mode=mode, dir=folder, audit_seconds=0.0),
+        ):
+            yield
 
     return watched
 

@@ -21,7 +21,8 @@ from nanwatch.errors import NanwatchError, NonFiniteError
 from nanwatch.messages import say
 from nanwatch.records import Incident, Run, StepFacts
 from nanwatch.replay.live import FIRST_SECONDS, SHARE, LiveTracer
-from nanwatch.replay.locate import Located, locate
+from nanwatch.replay.locate import locate
+from nanwatch.replay.located import Located
 from nanwatch.show import terminal
 from nanwatch.show.folder import RunFolder, reason
 from nanwatch.show.repro import encode_call, repro_source
@@ -199,6 +200,7 @@ class Session:
         recorder = watcher.recorder
         trouble = Trouble(watcher.step, "exception", recorder.tape, tuple(recorder.finished), sinks)
         trouble.live = watcher.live
+        trouble.last_update = watcher.last_update
         if trouble.live is not None:
             trouble.live.pause()
         watcher.shield.busy = True
@@ -220,8 +222,8 @@ def watch(
     """Watch this program from here on: `nanwatch.watch(model, optimizer)`.
 
     The model and the optimizer may be named for the reader's sake; every module and optimizer of the
-    process is followed. `policy`: "raise", "skip" or "observe". `mode`: "host", "device" (fused optimizers) or
-    "auto". Returns a session: `with nanwatch.watch(...)`, or `.close()` when done.
+    process is followed. `policy`: "raise", "skip" or "observe". `mode`: "host", "device" (fused
+    optimizers) or "auto". Returns a session: `with nanwatch.watch(...)`, or `.close()` when done.
     """
     for thing in watched:
         if not isinstance(thing, (torch.nn.Module, torch.optim.Optimizer)):

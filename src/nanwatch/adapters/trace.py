@@ -33,13 +33,13 @@ class Traced:
         self._calls.install()
         self._calls.handler = self._scope.follow
         self._tracer.phase = "forward"
-        self._tracer.__enter__()
+        self._tracer.__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._tracer.__exit__(kind, error, traceback)
+        self._tracer.__exit__(kind, error, traceback)  # type: ignore[no-untyped-call]
         self._calls.uninstall()
         blame = self._blame()
         if blame is not None:

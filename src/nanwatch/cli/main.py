@@ -42,4 +42,5 @@ def _dispatch(arguments: list[str]) -> int:
     if first not in COMMANDS:
         message = "cli.unknown_option" if first.startswith("-") else "cli.unknown_command"
         raise NanwatchError(say(message, option=first, command=first, choices=", ".join(COMMANDS)))
-    return COMMANDS[first].main(rest)
+    code: int = COMMANDS[first].main(rest)
+    return code

@@ -85,6 +85,11 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "nanwatch.watch 收到了 {found}；这里需要 torch.nn.Module 或 torch.optim.Optimizer，"
         "例如：nanwatch.watch(model, optimizer)",
     ),
+    "watch.update_made_again": (
+        "The gradients of that update are gone; it was made again on copies, with stand-in gradients of the "
+        "recorded size.",
+        "那次更新的梯度已不存在；这里用记录到的梯度大小构造替代梯度，在副本上重做了这次更新。",
+    ),
     "hidden.wrong_zero": (
         "the overflow was turned into 0; the true value is another number, so the result is silently wrong",
         "溢出被变成了 0，而真实值并不是 0，因此结果悄悄出错",

@@ -32,7 +32,7 @@ def from_json(kind: type[Record], data: Any) -> Record:
     """The record of type `kind` that `to_json` turned into `data`."""
     if not isinstance(data, dict):
         raise ValueError(f"{kind.__name__}: expected an object, found {type(data).__name__}")
-    hints = _hints(kind)
+    hints = _hints(kind)  # type: ignore[arg-type]
     known = {}
     for f in dataclasses.fields(kind):  # type: ignore[arg-type]
         if f.name in data:

@@ -16,10 +16,10 @@ import torch
 from torch import nn
 
 from nanwatch.messages import say
-from nanwatch.replay.storages import key_of
 from nanwatch.replay.trace import Op
 from nanwatch.replay.tracer import OpTracer
 from nanwatch.watching.module_calls import ModuleCalls, Scope
+from nanwatch.watching.storages import key_of
 from nanwatch.watching.tape import Context, Entry, Rng, Tape, map_tensors, tensors_in, version_of
 from nanwatch.watching.torch_functions import changes_its_input, written_to
 from nanwatch.watching.watcher import leaves_of, phase_of
@@ -77,8 +77,8 @@ def call_again(entry: Entry, step: int) -> Op | None:
         return None
     finally:
         rng.put_back()
-    born = [op for op in tracer.trace.ops.values() if op.makes_nan or op.makes_inf]
-    return born[0] if born else None
+    ops = list(tracer.trace.ops.values())
+    return next((op for op in ops if op.makes_nan or op.makes_inf), ops[0] if ops else None)
 
 
 def _needed_entries(tape: Tape, earlier: tuple[Tape, ...]) -> list[Entry]:
@@ -208,7 +208,9 @@ class _Player:
             if entry.call.training != entry.training:
                 entry.call.train(entry.training)
             args = map_tensors(args, _copy_of) if entry.overwritten else args
-            call = entry.call.module if type(entry.call).__name__ == "DistributedDataParallel" else entry.call
+            call: Any = entry.call
+            if type(call).__name__ == "DistributedDataParallel":
+                call = call.module
         else:
             call = entry.call
         with self._tracer:

@@ -67,7 +67,7 @@ def _inf_candidates(path: list[Op]) -> list[Blame]:
     found = []
     for op in path:
         outside = _bad_from_outside(op)
-        if outside is not None and not looks_like_mask(outside.numbers):
+        if outside is not None and (_is_weight(outside) or not looks_like_mask(outside.numbers)):
             found.append(Blame(op, outside))
         elif op.makes_inf and not op.deliberate and not op.makes_nan:
             found.append(Blame(op))
@@ -81,6 +81,13 @@ def _bad_from_outside(op: Op) -> Operand | None:
         if operand.source is None and (worst is None or operand.numbers.nan > worst.numbers.nan):
             worst = operand
     return worst
+
+
+def _is_weight(operand: Operand) -> bool:
+    tensor = operand.value
+    if tensor is None:
+        return False
+    return tensor.requires_grad or (tensor._base is not None and tensor._base.requires_grad)
 
 
 def looks_like_mask(numbers: Numbers) -> bool:

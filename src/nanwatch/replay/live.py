@@ -16,8 +16,6 @@ from nanwatch.replay.blame import silent_damage
 from nanwatch.replay.trace import Op
 from nanwatch.replay.tracer import OpTracer
 from nanwatch.watching.module_calls import Scope
-from nanwatch.watching.stack import Stack
-from nanwatch.watching.tape import tensors_in
 
 FIRST_SECONDS = 5.0
 SHARE = 0.01
@@ -102,7 +100,7 @@ class LiveTracer:
             return
         self.tracer.looking = True
         if not self._on:
-            self.tracer.__enter__()
+            self.tracer.__enter__()  # type: ignore[no-untyped-call]
             self._on = True
 
     def pause(self) -> None:
@@ -115,14 +113,6 @@ class LiveTracer:
     def leave_for_good(self) -> None:
         self.active = False
         self.pause()
-
-    def arrived(self, value: Any, stack: Stack) -> None:
-        """A tensor came in without any op: remember where."""
-        for tensor in tensors_in(value):
-            self.tracer.arrivals.put(tensor, stack)
-
-    def arrival_of(self, tensor: torch.Tensor) -> Stack | None:
-        return self.tracer.arrivals.get(tensor)
 
     def writer_of(self, tensor: torch.Tensor) -> int | None:
         """The traced op that last wrote something non-finite into this memory."""

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from nanwatch.replay.op_facts import output_tensors
-from nanwatch.replay.storages import Storages
+from nanwatch.watching.storages import Storages
 
 SELECTS = (
     "where",

@@ -25,11 +25,11 @@ from nanwatch.replay.op_facts import (
     tensors_by_name,
 )
 from nanwatch.replay.shadow import Shadows
-from nanwatch.replay.storages import Storages, key_of
 from nanwatch.replay.trace import Op, Operand, Trace
 from nanwatch.tensors import is_finite, numbers
 from nanwatch.watching.module_calls import Scope
 from nanwatch.watching.stack import Stack, is_library, take_stack
+from nanwatch.watching.storages import Storages, key_of
 
 COPY_BYTES = 64 * 2**20
 """Operands up to this size are copied for the repro of a birth."""
@@ -44,7 +44,7 @@ class OpTracer(TorchDispatchMode):
     """Writes a `Trace`. `phase` says what the program is doing; `base` is put under each stack."""
 
     def __init__(self, scope: Scope) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.trace = Trace()
         self.scope = scope
         self.step = 0

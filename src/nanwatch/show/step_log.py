@@ -33,7 +33,8 @@ class StepLog:
         self._owner = os.getpid()
 
     def append(self, facts: StepFacts) -> None:
-        """Costs a microsecond; the lines are made when they are written. Raises OSError when the lines cannot be written (they are dropped)."""
+        """Costs a microsecond: lines are made when they are written. Raises OSError when they cannot be
+        written (they are dropped)."""
         self._waiting.append(facts)
         now = time.monotonic()
         if len(self._waiting) >= FLUSH_LINES or now - self._last_write >= FLUSH_SECONDS:

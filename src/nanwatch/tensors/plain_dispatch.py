@@ -57,7 +57,7 @@ class plain_dispatch:
         self._function = torch._C.DisableTorchFunction()
         self._function.__enter__()
         self._dispatch = torch._C._ExcludeDispatchKeyGuard(_SKIPPED_KEYS)
-        self._dispatch.__enter__()  # type: ignore[no-untyped-call]
+        self._dispatch.__enter__()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

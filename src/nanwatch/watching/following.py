@@ -165,12 +165,11 @@ class Following:
                 run(program.apply_done, token, outputs)
                 return outputs
 
-            wrapped = classmethod(apply)
-            return wrapped
+            return classmethod(apply)
 
         original = torch.autograd.Function.__dict__["apply"]
         wrapper = make_apply(original)
-        torch.autograd.Function.apply = wrapper  # type: ignore[method-assign,assignment]
+        torch.autograd.Function.apply = wrapper  # type: ignore[method-assign]
         self._wrapped.append((torch.autograd.Function, "apply", wrapper, original))
 
     def _follow_compiled_functions(self) -> None:

@@ -1,4 +1,4 @@
-"""Keeps the tape of the current step: who called what with which tensors, outside and at the doors of modules."""
+"""Keeps the tape of the current step: who called what with which tensors, outside of modules."""
 
 from __future__ import annotations
 

@@ -59,7 +59,8 @@ def total_norm(norms: Sequence[torch.Tensor]) -> torch.Tensor:
         return norms[0]
     if not norms:
         return torch.zeros(())
-    return torch.linalg.vector_norm(torch.stack([n.to(norms[0].device, non_blocking=True) for n in norms]))
+    total: torch.Tensor = torch.linalg.vector_norm(torch.stack([n.to(norms[0].device) for n in norms]))
+    return total
 
 
 def _all_finite(gradients: Iterable[torch.Tensor]) -> bool:
@@ -132,7 +133,7 @@ class DeviceSentinel:
         self._waiting.append(_Late(step, host, ready))
 
     def past(self, wait: bool = False) -> list[tuple[int, Verdict]]:
-        """The verdicts that have arrived, oldest first. Waits only when too many are under way, or asked to."""
+        """The verdicts that have arrived, oldest first. Waits when too many are under way, or if asked."""
         arrived: list[tuple[int, Verdict]] = []
         while self._waiting:
             late = self._waiting[0]

@@ -25,7 +25,7 @@ def take_stack(frame: FrameType | None = None, until: FrameType | None = None) -
     """The stack from `frame` (default: the caller's) outwards, up to and without `until`."""
     if frame is None:
         frame = sys._getframe(1)
-    taken = []
+    taken: list[tuple[CodeType, int]] = []
     while frame is not None and frame is not until and len(taken) < DEEPEST:
         taken.append((frame.f_code, frame.f_lasti))
         frame = frame.f_back
@@ -34,7 +34,7 @@ def take_stack(frame: FrameType | None = None, until: FrameType | None = None) -
 
 def read_stack(stack: Stack) -> tuple[Frame, ...]:
     """The frames of `stack`, outermost first, without nanwatch's own."""
-    frames = []
+    frames: list[Frame] = []
     for code, lasti in reversed(stack):
         if is_own(code.co_filename):
             if code.co_filename.endswith(os.path.join("cli", "program.py")):

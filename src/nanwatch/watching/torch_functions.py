@@ -18,12 +18,12 @@ DRAWS = tuple(
 """Words in the names of functions that may draw random numbers."""
 
 ASKED = (
-    "shape dtype device requires_grad grad grad_fn is_leaf ndim layout is_cuda is_sparse _version itemsize nbytes "
-    "names is_quantized _base"
+    "shape dtype device requires_grad grad grad_fn is_leaf ndim layout is_cuda is_sparse _version itemsize "
+    "nbytes names is_quantized _base"
 ).split()
 ASKING = (
-    "size dim stride numel is_floating_point is_complex is_contiguous item element_size data_ptr tolist numpy "
-    "backward register_hook __len__ __bool__ __float__ __int__ __index__ __format__ __repr__ __hash__ "
+    "size dim stride numel is_floating_point is_complex is_contiguous item element_size data_ptr tolist "
+    "numpy backward register_hook __len__ __bool__ __float__ __int__ __index__ __format__ __repr__ __hash__ "
     "untyped_storage is_inference is_nonzero get_device retain_grad requires_grad_ storage_offset"
 ).split()
 QUIET_NAMES = frozenset(("__set__", "__delete__", "_set_grad_enabled"))

@@ -9,7 +9,20 @@ from typing import Any, Protocol
 import torch
 
 from nanwatch.watching.module_calls import Scope
+from nanwatch.watching.stack import Stack
+from nanwatch.watching.storages import Storages
 from nanwatch.watching.tape import Tape
+
+
+@dataclass(frozen=True)
+class LastUpdate:
+    """The last update that was made before a step."""
+
+    step: int
+    stack: Stack
+    optimizer: Callable[[], Any]
+    """A weak reference."""
+    grad_norm: float | None
 
 
 @dataclass
@@ -27,6 +40,9 @@ class Trouble:
     """A GradScaler skipped this step: an incident only if the gradients are bad without its scale too."""
     live: LiveTrace | None = None
     notes: list[str] = field(default_factory=list)
+    last_update: LastUpdate | None = None
+    arrivals: Storages[Stack] | None = None
+    """memory that came in without any op -> where."""
     prevented: bool = True
     """Nothing bad has been written into the weights yet."""
 
@@ -49,5 +65,4 @@ class LiveTrace(Protocol):
     def end_step(self) -> None: ...
     def bad_update(self) -> bool: ...
     def silent_damage(self) -> bool: ...
-    def arrived(self, value: Any, stack: Any) -> None: ...
     def leave_for_good(self) -> None: ...

@@ -31,9 +31,10 @@ from nanwatch.watching.sentinel import (
     supports_found_inf,
 )
 from nanwatch.watching.shield import Shield, warn
-from nanwatch.watching.stack import take_stack
+from nanwatch.watching.stack import Stack, take_stack
+from nanwatch.watching.storages import Storages
 from nanwatch.watching.tape import Entry, tensors_in
-from nanwatch.watching.trouble import LiveTrace, Report, Trouble
+from nanwatch.watching.trouble import LastUpdate, LiveTrace, Report, Trouble
 
 MODES = ("auto", "host", "device")
 
@@ -65,6 +66,15 @@ class Watcher:
         self._home = threading.get_ident()
         self._optimizers: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._held_back: list[dict[str, Any]] | None = None
+        self._events: list[str] = []
+        self._losses: list[torch.Tensor]
+        self._clip: tuple[frozenset[int], torch.Tensor] | None
+        self._unscaled: dict[int, torch.Tensor]
+        self._leaves: list[torch.Tensor]
+        self._scale: Any
+        self.last_update: LastUpdate | None = None
+        self._arrivals: Storages[Stack] = Storages()
+        self._step_stack: Stack = ()
         self._begin_facts()
         self._has_backward = False
         self._inside = False
@@ -235,7 +245,7 @@ class Watcher:
     def backward_done(self, token: Any) -> None:
         if token is None:
             return
-        self.calls.handler, entry = token
+        self.calls.handler, _ = token
         if not self._inside and not self._in_step:
             if not self._optimizers:
                 self._judge_without_optimizer()
@@ -351,6 +361,8 @@ class Watcher:
         if self._on_device(optimizer) and not self._in_scaler:
             optimizer.__dict__.pop("found_inf", None)
         self._in_step = False
+        norm = self._verdict.grad_norm
+        self.last_update = LastUpdate(self.step, self._step_stack, weakref.ref(optimizer), norm)
         live = self._live
         if live is not None and live.active:
             live.pause()
@@ -469,8 +481,9 @@ class Watcher:
     # Arrivals
 
     def arrived(self, value: Any, frame: Any) -> None:
-        if self._live is not None:
-            self._live.arrived(value, take_stack(frame))
+        stack = take_stack(frame)
+        for tensor in tensors_in(value):
+            self._arrivals.put(tensor, stack)
 
     # Steps and reports
 
@@ -489,6 +502,8 @@ class Watcher:
         return self._raise_if(self._send(trouble))
 
     def _send(self, trouble: Trouble) -> tuple[str | None, BaseException | None]:
+        trouble.last_update = self.last_update
+        trouble.arrivals = self._arrivals
         was, self.calls.handler = self.calls.handler, None
         self._stand_aside()
         try:
@@ -513,19 +528,18 @@ class Watcher:
         self._events.append(name)
 
     def _begin_facts(self) -> None:
-        self._events: list[str] = []
-        self._losses: list[torch.Tensor] = []
+        self._events.clear()
+        self._losses = []
         self._root_done = False
-        self._clip: tuple[frozenset[int], torch.Tensor] | None = None
-        self._unscaled: dict[int, torch.Tensor] = {}
-        self._leaves: list[torch.Tensor] = []
+        self._clip = None
+        self._unscaled = {}
+        self._leaves = []
         self._scaler_checked = False
         self._verdict = Verdict(None, None, None)
         self._in_step = False
         self._in_scaler = False
         self._stepped = False
-        self._scale: Any = None
-        self._step_stack: Any = ()
+        self._scale = None
         self._began = time.perf_counter()
 
     def _finish_step(self, verdict: Verdict, optimizer: Optimizer | None = None) -> None:
@@ -535,6 +549,8 @@ class Watcher:
         self._in_scaler, self._stepped = in_scaler, True
         self.step += 1
         self.recorder.next_step(self.step)
+        if self.step % 64 == 0:
+            self._arrivals.sweep()
         if self._live is not None:
             self._live.end_step()
             self._live.begin_step(self.step)
@@ -576,7 +592,7 @@ def leaves_of(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
         variable = getattr(node, "variable", None)
         if variable is not None:
             found.append(variable)
-        waiting += [following for following, _ in node.next_functions]
+        waiting += [following for following, _ in node.next_functions if following is not None]
     return found
 
 

@@ -1,0 +1,61 @@
+"""What a replay or a live trace has found out, put into records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from nanwatch.records import Birth, Hidden, Hop, Numbers
+from nanwatch.replay.roles import Roles
+from nanwatch.replay.trace import Op
+from nanwatch.watching.stack import Stack, read_stack, user_frame
+
+Call = tuple[Any, tuple[Any, ...], dict[str, Any]]
+
+
+@dataclass
+class Located:
+    """Where it was born, in records; `call` is the birth op with its operands."""
+
+    step: int
+    kind: str
+    phase: str
+    birth: Birth
+    by: str
+    travel: tuple[Hop, ...] = ()
+    hidden: tuple[Hidden, ...] = ()
+    notes: list[str] = field(default_factory=list)
+    call: Call | None = None
+
+
+def birth_of(op: Op, phase: str, roles: Roles) -> Birth:
+    module = op.module
+    if phase == "weights":
+        owners = [w.module for w in (roles.weight(o.key) for o in op.bad_outputs) if w is not None]
+        module = owners[0] if owners else module
+    birth = birth_at(op.stack, op.name, module)
+    outputs = tuple(o.numbers for o in op.outputs)
+    inputs = tuple(o.numbers for o in op.inputs)
+    return replace(birth, inputs=inputs, outputs=outputs, arguments=op.arguments, node=op.node)
+
+
+def birth_at(stack: Stack, op: str | None, module: str | None) -> Birth:
+    frame = user_frame(stack)
+    frames = read_stack(stack)
+    if frame is None:
+        return Birth(op, module, None, None, "", frames)
+    return Birth(op, module, frame.file, frame.line, frame.code, frames)
+
+
+def hop_of(op: Op) -> Hop:
+    frame = user_frame(op.stack)
+    bad = sum(o.numbers.nan + o.numbers.posinf + o.numbers.neginf for o in op.outputs)
+    count = sum(o.numbers.count for o in op.outputs)
+    if frame is None:
+        return Hop(op.name, op.phase, op.module, bad=bad, count=count)
+    return Hop(op.name, op.phase, op.module, frame.file, frame.line, frame.code, bad, count)
+
+
+def kind_of(measured: list[Numbers]) -> str | None:
+    kinds = [n.kind for n in measured]
+    return "nan" if "nan" in kinds else ("inf" if "inf" in kinds else None)
