@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from nanwatch.replay.blame import silent_damage
+from nanwatch.replay.blame import first_harmful, silent_damage
 from nanwatch.replay.trace import Op
 from nanwatch.replay.tracer import OpTracer
 from nanwatch.watching.module_calls import Scope
@@ -126,13 +126,13 @@ class LiveTracer:
         return bool(self.bad_updates())
 
     def bad_updates(self) -> list[int]:
-        """Ops of the optimizer's own arithmetic that made something non-finite in this step."""
+        """Ops of this step's update that left something non-finite behind, born of its own arithmetic."""
         return [op.index for op in self.tracer.trace.ops.values() if self._is_bad_update(op)]
 
     def _is_bad_update(self, op: Op) -> bool:
-        return (
-            op.phase == "optimizer"
-            and op.step == self.tracer.step
-            and bool(op.bad_outputs)
-            and self.tracer.writers.holds(op.index)
-        )
+        if op.phase != "optimizer" or op.step != self.tracer.step or not op.bad_outputs:
+            return False
+        if not self.tracer.writers.holds(op.index):
+            return False
+        blame = first_harmful(self.tracer.trace, [op.index])
+        return blame is not None and blame.outside is None and blame.op.phase == "optimizer"

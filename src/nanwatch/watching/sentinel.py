@@ -96,6 +96,8 @@ class DeviceSentinel:
     def __init__(self) -> None:
         self._latched: dict[torch.device, torch.Tensor] = {}
         self._waiting: deque[_Late] = deque()
+        self._pinned: list[torch.Tensor] = []
+        """Host memory that has been read and can be used again."""
 
     def guard(
         self,
@@ -126,7 +128,7 @@ class DeviceSentinel:
         if values.device.type != "cuda":
             self._waiting.append(_Late(step, values.clone(), None))
             return
-        host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+        host = self._pinned.pop() if self._pinned else torch.empty(3, pin_memory=True)
         host.copy_(values, non_blocking=True)
         ready = torch.cuda.Event()
         ready.record()
@@ -145,6 +147,8 @@ class DeviceSentinel:
                 break
             self._waiting.popleft()
             bad, loss, norm = late.values.tolist()
+            if late.ready is not None:
+                self._pinned.append(late.values)
             seen = None if not bad else ("loss" if not math.isfinite(loss) else "gradients")
             arrived.append((late.step, Verdict(seen, loss, norm)))
             if bad:

@@ -9,6 +9,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -37,6 +38,10 @@ from nanwatch.watching.tape import Entry, tensors_in
 from nanwatch.watching.trouble import LastUpdate, LiveTrace, Report, Trouble
 
 MODES = ("auto", "host", "device")
+
+FREE_SKIP_SECONDS = 5.0
+SKIP_SHARE = 0.02
+"""A step that a GradScaler skips is replayed without its scale, within this much time in all."""
 
 
 class Watcher:
@@ -75,12 +80,16 @@ class Watcher:
         self.last_update: LastUpdate | None = None
         self._arrivals: Storages[Stack] = Storages()
         self._step_stack: Stack = ()
+        self._late_facts: dict[int, StepFacts] = {}
         self._begin_facts()
         self._has_backward = False
         self._inside = False
         self._pending_output: Any = None
-        self._scaler_skips = 0
+        self._skip_seconds = 0.0
+        self._started = time.perf_counter()
+        self._trained: dict[tuple[int, int], bool] = {}
         self._closed = True
+        self._raised = False
 
     # Starting and stopping
 
@@ -108,10 +117,12 @@ class Watcher:
 
     def finish(self) -> None:
         """At the end of the program: judge what is still open, then close."""
-        if not self._closed:
-            self.shield.run(self._judge_late, True)
-            self.shield.run(self._judge_pending_output)
-        self.close()
+        try:
+            if not self._closed and not self._raised:
+                self.shield.run(self._judge_late, True)
+                self.shield.run(self._judge_pending_output)
+        finally:
+            self.close()
 
     def after_fork(self) -> None:
         self.close()
@@ -172,7 +183,7 @@ class Watcher:
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], frame: Any
     ) -> Entry:
         self._judge_pending_output()
-        if not self._optimizers and self._root_done:
+        if self._root_done and not self._is_training(module):
             self._finish_step(self._verdict)
         self.outside.stand_aside()
         self._inside = True
@@ -184,6 +195,20 @@ class Watcher:
                 self._live.resume()
         self._event("forward")
         return self.recorder.module_begins(module, args, kwargs, frame)
+
+    def _is_training(self, module: nn.Module) -> bool:
+        """Whether an optimizer works on this program's models: then its steps are counted, else calls of
+        the root module."""
+        key = (id(module), len(self._optimizers))
+        if key not in self._trained:
+            mine = {id(p) for p in module.parameters()}
+            held = (p for o in self._optimizers for group in o.param_groups for p in group["params"])
+            self._trained[key] = any(id(p) in mine for p in held)
+        return self._training
+
+    @property
+    def _training(self) -> bool:
+        return self.last_update is not None or any(self._trained.values())
 
     def _root_left(self) -> None:
         self._inside = False
@@ -239,7 +264,7 @@ class Watcher:
             entry.unscaled = self._unscaled.get(id(losses[-1])) if losses else None
             judged = [entry.unscaled] if entry.unscaled is not None else losses
             self._losses += [loss.detach() for loss in judged]
-            self._leaves = leaves_of(losses) if not self._optimizers else []
+            self._leaves = leaves_of(losses) if not self._training else []
         return was, entry
 
     def backward_done(self, token: Any) -> None:
@@ -247,7 +272,7 @@ class Watcher:
             return
         self.calls.handler, _ = token
         if not self._inside and not self._in_step:
-            if not self._optimizers:
+            if not self._training:
                 self._judge_without_optimizer()
             self._listen()
 
@@ -305,6 +330,7 @@ class Watcher:
         if self._on_device(optimizer):
             self._judge_late(False)
             norm = self._clip_norm(optimizer)
+            self._verdict_is_late = True
             self._device.guard(optimizer, self.step, self._losses, gradients_of(optimizer), norm)
             return
         if self._scaler_checked:
@@ -417,6 +443,9 @@ class Watcher:
 
     def _judge_late(self, wait: bool) -> None:
         for step, verdict in self._device.past(wait):
+            facts = self._late_facts.pop(step, None)
+            if facts is not None:
+                self._log(replace(facts, loss=verdict.loss, grad_norm=verdict.grad_norm))
             if verdict.bad is None:
                 continue
             tapes = [*self.recorder.finished, self.recorder.tape]
@@ -424,6 +453,9 @@ class Watcher:
             earlier = tuple(t for t in tapes if t.step < step)
             action = self._send(Trouble(step, verdict.bad, tape, earlier, [], None, live=self._live))
             self._device.clear()
+            for held_back in self._late_facts.values():
+                self._log(replace(held_back, events=(*held_back.events, "held-back")))
+            self._late_facts.clear()
             self._raise_if(action)
 
     # Clipping and loss scaling
@@ -466,12 +498,13 @@ class Watcher:
 
     def _scaler_skipped(self, optimizer: Optimizer) -> None:
         self._event("scaler-skip")
-        self._scaler_skips += 1
         verdict = self._host.judge(self._losses, [], None)
         if verdict.bad is not None:
             self._act_on(verdict, [], optimizer)
-        elif self._scaler_skips <= 3 or (self._scaler_skips & (self._scaler_skips - 1)) == 0:
+        elif self._skip_seconds < FREE_SKIP_SECONDS + SKIP_SHARE * (time.perf_counter() - self._started):
+            began = time.perf_counter()
             self._trouble("gradients", [], optimizer, scaler_search=True)
+            self._skip_seconds += time.perf_counter() - began
         self._finish_step(verdict, optimizer)
 
     def scaler_updated(self, scaler: Any) -> None:
@@ -519,6 +552,7 @@ class Watcher:
             self.incidents += 1
             self._event("incident")
         if error is not None:
+            self._raised = True
             self._finish_step(Verdict(None, None, None))
             self._in_step = self._inside = False
             raise error
@@ -529,6 +563,7 @@ class Watcher:
 
     def _begin_facts(self) -> None:
         self._events.clear()
+        self._verdict_is_late = False
         self._losses = []
         self._root_done = False
         self._clip = None
@@ -543,7 +578,11 @@ class Watcher:
         self._began = time.perf_counter()
 
     def _finish_step(self, verdict: Verdict, optimizer: Optimizer | None = None) -> None:
-        self._log(self._facts(verdict, optimizer))
+        facts = self._facts(verdict, optimizer)
+        if self._verdict_is_late:
+            self._late_facts[self.step] = facts
+        else:
+            self._log(facts)
         in_scaler = self._in_scaler
         self._begin_facts()
         self._in_scaler, self._stepped = in_scaler, True

@@ -1,0 +1,185 @@
+"""The same watching on a GPU: device mode, late verdicts, replay, mixed precision, compiled models."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import nanwatch
+
+pytestmark = pytest.mark.gpu
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inp = nn.Linear(16, 32)
+        self.norm = nn.BatchNorm1d(32)
+        self.drop = nn.Dropout(0.2)
+        self.out = nn.Linear(32, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.drop(torch.relu(self.norm(self.inp(x))))
+        h = torch.sqrt(1 + h + x.mean(1, keepdim=True).clamp(max=0) * (x.abs().amax() > 1e5))
+        return self.out(h)
+
+
+def batches(count: int, bad: int | None) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    g = torch.Generator().manual_seed(1)
+    made = []
+    for i in range(count):
+        x = torch.randn(8, 16, generator=g)
+        if i == bad:
+            x[3] = -1e6
+        made.append((x.cuda(), torch.randint(0, 4, (8,), generator=g).cuda()))
+    return made
+
+
+def train(
+    model: nn.Module, optimizer: torch.optim.Optimizer, data: list, autocast: bool = False
+) -> list[float]:
+    losses = []
+    for x, y in data:
+        optimizer.zero_grad()
+        with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
+            loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    return [float(v) for v in losses]
+
+
+@pytest.mark.parametrize("audit", [0.0, 5.0])
+@pytest.mark.parametrize("mode", ["host", "device"])
+def test_the_birth_is_named_on_cuda(mode: str, audit: float, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = Net().cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    before: dict[str, torch.Tensor] = {}
+    data = batches(10, bad=6)
+    with pytest.raises(nanwatch.NonFiniteError) as caught:
+        with nanwatch.watch(model, optimizer, mode=mode, dir=tmp_path, audit_seconds=audit, audit_share=0.0):
+            train(model, optimizer, data[:6])
+            before = copy.deepcopy(model.state_dict())
+            train(model, optimizer, data[6:])
+    incident = caught.value.incident
+    assert (incident.step, incident.phase, incident.birth.op) == (6, "forward", "aten.sqrt.default")
+    assert incident.birth.module == ""
+    assert incident.birth.samples == (3,)
+    assert all(
+        torch.equal(before[k], v) for k, v in model.state_dict().items() if k.startswith(("inp", "out"))
+    )
+
+
+@pytest.mark.parametrize("mode", ["host", "device"])
+@pytest.mark.parametrize("autocast", [False, True])
+def test_bit_identical_on_cuda(mode: str, autocast: bool, tmp_path: Path) -> None:
+    data = batches(20, bad=None)
+
+    def once(watched: bool) -> tuple[list[float], dict[str, torch.Tensor], torch.Tensor]:
+        torch.manual_seed(0)
+        model = Net().cuda()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+        if watched:
+            with nanwatch.watch(model, optimizer, mode=mode, dir=tmp_path):
+                losses = train(model, optimizer, data, autocast)
+        else:
+            losses = train(model, optimizer, data, autocast)
+        return losses, model.state_dict(), torch.cuda.get_rng_state()
+
+    plain, watched = once(False), once(True)
+    assert plain[0] == watched[0]
+    assert all(torch.equal(a, b) for a, b in zip(plain[1].values(), watched[1].values(), strict=True))
+    assert torch.equal(plain[2], watched[2])
+
+
+def test_device_mode_never_waits_for_the_device(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = Net().cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    data = batches(2, bad=None)
+    with nanwatch.watch(model, optimizer, mode="device", dir=tmp_path, audit_seconds=0.0, audit_share=0.0):
+        train(model, optimizer, data)
+        x, y = data[0]
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            for _ in range(2):
+                optimizer.zero_grad()
+                F.cross_entropy(model(x), y).backward()
+                optimizer.step()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+
+def test_a_scaler_searching_its_scale_is_no_incident_and_a_real_nan_is(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 4)).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    scaler = torch.amp.GradScaler("cuda", init_scale=2.0**24)
+    x, y = batches(1, None)[0]
+    with nanwatch.watch(model, optimizer, dir=tmp_path) as session:
+        for _ in range(8):
+            optimizer.zero_grad()
+            with torch.autocast("cuda", torch.float16):
+                loss = F.cross_entropy(model(x * 100), y)
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        assert not session.incidents
+        with pytest.raises(nanwatch.NonFiniteError) as caught:
+            optimizer.zero_grad()
+            with torch.autocast("cuda", torch.float16):
+                out = model(x)
+                loss = (out.float() ** 2).sum() + (out * 0).float().sum().sqrt()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+    assert caught.value.incident.phase == "backward"
+    assert caught.value.incident.birth.op == "aten.div.Tensor"
+
+
+def test_half_overflow_under_autocast_is_named(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 4)).cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    x, y = batches(1, None)[0]
+    with pytest.raises(nanwatch.NonFiniteError) as caught, nanwatch.watch(model, optimizer, dir=tmp_path):
+        for scale in (1.0, 1.0, 1e7):
+            optimizer.zero_grad()
+            with torch.autocast("cuda", torch.float16):
+                loss = F.cross_entropy(model(x * scale), y)
+            loss.backward()
+            optimizer.step()
+    incident = caught.value.incident
+    assert incident.step == 2
+    assert incident.birth.op == "aten._to_copy.default"
+    assert incident.kind == "inf"
+
+
+def test_a_compiled_model_is_replayed_in_eager_code(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = Net().cuda()
+    compiled = torch.compile(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    with pytest.raises(nanwatch.NonFiniteError) as caught, nanwatch.watch(model, optimizer, dir=tmp_path):
+        train(compiled, optimizer, batches(6, bad=3))
+    incident = caught.value.incident
+    assert (incident.step, incident.birth.op) == (3, "aten.sqrt.default")
+    assert incident.birth.line is not None and "sqrt" in incident.birth.code
+
+
+def test_inference_on_cuda(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = Net().cuda().eval()
+    with (
+        pytest.raises(nanwatch.NonFiniteError) as caught,
+        nanwatch.watch(model, dir=tmp_path),
+        torch.no_grad(),
+    ):
+        for x, _ in batches(5, bad=2):
+            model(x)
+    assert (caught.value.incident.step, caught.value.incident.birth.op) == (2, "aten.sqrt.default")
