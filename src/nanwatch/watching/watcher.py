@@ -183,7 +183,8 @@ class Watcher:
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], frame: Any
     ) -> Entry:
         self._judge_pending_output()
-        if self._root_done and not self._is_training(module):
+        training = self._is_training(module)
+        if self._root_done and not training:
             self._finish_step(self._verdict)
         self.outside.stand_aside()
         self._inside = True
