@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from nanwatch.cli import run
-from nanwatch.errors import EXIT_BAD_USE, NanwatchError
+from nanwatch.errors import NanwatchError
 from nanwatch.messages import say
 from nanwatch.version import __version__
 
@@ -30,8 +30,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _dispatch(arguments: list[str]) -> int:
     if not arguments:
-        print(USAGE, file=sys.stderr)
-        return EXIT_BAD_USE
+        raise NanwatchError(say("cli.no_script"))
     first, rest = arguments[0], arguments[1:]
     if first in ("-h", "--help"):
         print(USAGE)

@@ -7,16 +7,17 @@ nanwatch run -m package.train
 
 from __future__ import annotations
 
-import os
-import signal
+import math
 import sys
-import traceback
 from dataclasses import dataclass, field
-from types import TracebackType
+from typing import TYPE_CHECKING
 
 from nanwatch.cli.program import Program, find_module, find_script
 from nanwatch.errors import EXIT_NON_FINITE, NanwatchError, NonFiniteError
 from nanwatch.messages import say
+
+if TYPE_CHECKING:
+    from nanwatch.adapters.plain import Session
 
 HELP = """usage: nanwatch run [options] SCRIPT [args…]
        nanwatch run [options] -m MODULE [args…]
@@ -57,21 +58,38 @@ EXAMPLES = {
 
 
 def main(arguments: list[str]) -> int:
-    if arguments[:1] in (["-h"], ["--help"]):
+    options = parse(arguments)
+    if options is None:
         print(HELP)
         return 0
-    options = parse(arguments)
-    program = find_module(options.module, options.rest) if options.module else find_script(options.rest)
+    try:
+        program = find(options)
+    except NanwatchError:
+        raise
+    except Exception as error:  # a package on the way to the module failed
+        from nanwatch.cli.own_frames import show_traceback
+
+        show_traceback(error)
+        return 1
     return run_watched(program, options)
 
 
-def parse(arguments: list[str]) -> Options:
+def find(options: Options) -> Program:
+    if options.module is None:
+        return find_script(options.rest)
+    return find_module(options.module, options.rest)
+
+
+def parse(arguments: list[str]) -> Options | None:
+    """None when help is asked for."""
     options = Options()
     rest = list(arguments)
     while rest and rest[0].startswith("-") and rest[0] != "-":
         option, equals, value = rest.pop(0).partition("=")
         if option == "--":
             break
+        if option in ("-h", "--help"):
+            return None
         if option not in EXAMPLES:
             raise NanwatchError(say("cli.unknown_option", option=option))
         if not equals:
@@ -95,17 +113,23 @@ def _set(options: Options, option: str, value: str) -> None:
             raise NanwatchError(say("watch.unknown_mode", mode=value, choices="auto, host, device"))
         options.mode = value
     elif option.startswith("--audit"):
-        try:
-            number = float(value)
-        except ValueError:
-            raise NanwatchError(
-                say("cli.not_a_number", option=option, value=value, example=EXAMPLES[option])
-            ) from None
+        number = _number(value)
+        if number is None:
+            raise NanwatchError(say("cli.not_a_number", option=option, value=value, example=EXAMPLES[option]))
         setattr(options, option.removeprefix("--").replace("-", "_"), number)
     elif option == "-m":
         options.module = value
     else:
         options.dir = value
+
+
+def _number(value: str) -> float | None:
+    """Zero or more; None for anything else."""
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    return number if number >= 0 and math.isfinite(number) else None
 
 
 def run_watched(program: Program, options: Options) -> int:
@@ -127,28 +151,52 @@ def run_watched(program: Program, options: Options) -> int:
         ("nanwatch", "run", *program.command),
         **audit,
     )
+    code, error = _run(program, session)
+    try:
+        session.close()
+    except NonFiniteError as found:  # the last step's verdict came late
+        if error is None:
+            return _stopped(found, session)
+        code = EXIT_NON_FINITE
+    if isinstance(error, KeyboardInterrupt):
+        _end_by(error)
+    return EXIT_NON_FINITE if error is None and session.stopped_by_incident else code
+
+
+def _run(program: Program, session: Session) -> tuple[int, BaseException | None]:
+    """The exit code, and the exception that ended the program, already shown."""
+    from nanwatch.cli.own_frames import show_traceback
+
     try:
         program.run()
-        session.close()
+        return 0, None
     except NonFiniteError as error:
-        session.close()
-        if not session.incidents:
-            print(error, file=sys.stderr)
-        return EXIT_NON_FINITE
+        return _stopped(error, session), error
     except SystemExit as error:
-        session.close()
-        return _exit_code(error)
+        return _exit_code(error), error
     except KeyboardInterrupt as error:
-        session.close()
-        _show_traceback(error)
-        _die_of_interrupt()
-        return 130
+        return 130, error
     except BaseException as error:
-        stopped = isinstance(error, Exception) and session.post_mortem(error)
-        session.close()
-        _show_traceback(error)
-        return EXIT_NON_FINITE if stopped else 1
-    return EXIT_NON_FINITE if session.stopped_by_incident else 0
+        stopped = isinstance(error, Exception) and (session.post_mortem(error) or _came_of_incident(error))
+        show_traceback(error)
+        return EXIT_NON_FINITE if stopped else 1, error
+
+
+def _stopped(error: NonFiniteError, session: Session) -> int:
+    if not session.incidents:
+        print(error, file=sys.stderr)
+    return EXIT_NON_FINITE
+
+
+def _came_of_incident(error: BaseException | None) -> bool:
+    """Whether the program turned nanwatch's stop into an error of its own."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if isinstance(error, NonFiniteError):
+            return True
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _exit_code(error: SystemExit) -> int:
@@ -160,22 +208,16 @@ def _exit_code(error: SystemExit) -> int:
     return 1
 
 
-def _show_traceback(error: BaseException) -> None:
-    """As Python shows it, without nanwatch's own frames."""
-    from nanwatch.watching.stack import is_own
+def _end_by(interrupt: KeyboardInterrupt) -> None:
+    """End as Python ends on Ctrl-C: traceback, atexit, output written, then a death by SIGINT that the shell
+    sees. Python does all that by itself for a KeyboardInterrupt that nobody catches."""
+    from nanwatch.cli.own_frames import hide_own_frames
 
-    shown: TracebackType | None = error.__traceback__
-    while shown is not None and (
-        is_own(shown.tb_frame.f_code.co_filename) or "runpy" in shown.tb_frame.f_code.co_filename
-    ):
-        shown = shown.tb_next
-    if sys.excepthook is not sys.__excepthook__:
-        sys.excepthook(type(error), error, shown)
-        return
-    traceback.print_exception(type(error), error, shown)
+    shown = sys.excepthook
 
+    def without_own_frames(kind: type[BaseException], error: BaseException, traceback: object) -> None:
+        hide_own_frames(error)
+        shown(kind, error, error.__traceback__)
 
-def _die_of_interrupt() -> None:
-    """End as Python ends on Ctrl-C, so that the shell sees a death by SIGINT."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    os.kill(os.getpid(), signal.SIGINT)
+    sys.excepthook = without_own_frames
+    raise interrupt

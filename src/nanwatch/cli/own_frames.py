@@ -1,0 +1,53 @@
+"""Tracebacks as Python shows them, without the frames that nanwatch put in between."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from types import TracebackType
+
+from nanwatch.watching.stack import is_own
+
+
+def show_traceback(error: BaseException) -> None:
+    """Through `sys.excepthook`, as Python would."""
+    hide_own_frames(error)
+    if sys.excepthook is not sys.__excepthook__:
+        sys.excepthook(type(error), error, error.__traceback__)
+    else:
+        traceback.print_exception(error)
+
+
+def hide_own_frames(error: BaseException) -> None:
+    """Takes nanwatch's frames out of the tracebacks of `error` and of the errors that led to it."""
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        one = waiting.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        one.__traceback__ = _users_frames(one.__traceback__)
+        waiting += [one.__cause__, one.__context__]
+        if isinstance(one, BaseExceptionGroup):
+            waiting += one.exceptions
+
+
+def _users_frames(shown: TracebackType | None) -> TracebackType | None:
+    kept: list[TracebackType] = []
+    while shown is not None:
+        if is_own(shown.tb_frame.f_code.co_filename):
+            kept = [frame for frame in kept if not _started_nanwatch(frame)]
+        else:
+            kept.append(shown)
+        shown = shown.tb_next
+    following = None
+    for frame in reversed(kept):
+        frame.tb_next = following
+        following = frame
+    return following
+
+
+def _started_nanwatch(frame: TracebackType) -> bool:
+    """`python -m nanwatch`: runpy's frames lie outside nanwatch's own."""
+    return "runpy" in frame.tb_frame.f_code.co_filename
