@@ -122,7 +122,9 @@ class Session:
     # Incidents
 
     def _report(self, trouble: Trouble) -> str | None:
-        can_skip = trouble.seen_in in ("loss", "gradients") and not trouble.scaler_search
+        can_skip = trouble.seen_in in ("loss", "gradients", "rank") and not trouble.scaler_search
+        if trouble.seen_in == "rank":
+            return self._follow_the_other_rank(trouble.step)
         if len(self.incidents) >= MOST_LOCATED and not trouble.scaler_search:
             self.skipped += can_skip and self.policy == "skip"
             return self.policy
@@ -137,6 +139,16 @@ class Session:
             self.stopped_by_incident = True
             raise NonFiniteError(_sentence(incident, path), incident)
         self.skipped += incident.action == "skipped"
+        return self.policy
+
+    def _follow_the_other_rank(self, step: int) -> str:
+        """Another rank's step is bad and it reports it; this one only does the same."""
+        sentence = say("watch.other_rank", step=step, path=self._folder_text())
+        if self.policy == "raise":
+            self.stopped_by_incident = True
+            warn(sentence)
+            raise NonFiniteError(sentence)
+        self.skipped += self.policy == "skip"
         return self.policy
 
     def _incident(self, located: Located, action: str, seen_in: str) -> Incident:

@@ -181,8 +181,15 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "第 {step} 步（阶段 {phase}）出现 {kind}，产生位置未知。详见 {path}",
     ),
     "watch.other_rank": (
-        "nanwatch: rank {rank} reported {kind} at step {step}; this rank stops with it. See {path}",
-        "nanwatch：rank {rank} 在第 {step} 步报告了 {kind}；本 rank 随之停止。详见 {path}",
+        "nanwatch: step {step} went bad on another rank, so this rank takes the same decision. "
+        "The incident is in {path}",
+        "nanwatch：第 {step} 步在另一个 rank 上出错，本 rank 采取同样的处理。事故记录见 {path}",
+    ),
+    "watch.from_another_rank": (
+        "This rank's own loss and gradients are finite on replay: the bad value came from another rank, "
+        "through the averaged gradients. See the incident of that rank.",
+        "重放时本 rank 自己的 loss 和梯度都是有限值：异常值来自另一个 rank，经梯度平均传入。"
+        "请看那个 rank 的事故记录。",
     ),
     # The incident on the terminal.
     "screen.title": ("nanwatch", "nanwatch"),

@@ -75,9 +75,11 @@ def _inf_candidates(path: list[Op]) -> list[Blame]:
 
 
 def _bad_from_outside(op: Op) -> Operand | None:
-    """A non-finite input that no traced op wrote."""
+    """A non-finite input that no traced op wrote; a number that the program wrote down is the op's own."""
     worst = None
     for operand in op.bad_inputs:
+        if operand.from_python:
+            continue
         if operand.source is None and (worst is None or operand.numbers.nan > worst.numbers.nan):
             worst = operand
     return worst

@@ -13,7 +13,7 @@ from nanwatch.replay.blame import Blame, first_harmful, hidden_births, looks_lik
 from nanwatch.replay.live import LiveTracer
 from nanwatch.replay.located import Located, birth_at, birth_of, hop_of, kind_of
 from nanwatch.replay.roles import Roles
-from nanwatch.replay.samples import bad_rows
+from nanwatch.replay.samples import bad_rows, bad_rows_of_batch
 from nanwatch.replay.trace import Op, Operand, Trace
 from nanwatch.replay.tracer import OpTracer, measurable
 from nanwatch.replay.update_again import update_again
@@ -124,7 +124,10 @@ def _not_again(trouble: Trouble, again: Again) -> Located:
     if again.error is not None:
         notes.append(say("watch.replay_failed", error=f"{type(again.error).__name__}: {again.error}"))
     else:
-        notes.append(say("watch.not_again", what=trouble.seen_in))
+        several = torch.distributed.is_available() and torch.distributed.is_initialized()
+        notes.append(
+            say("watch.from_another_rank") if several else say("watch.not_again", what=trouble.seen_in)
+        )
     outputs = tuple(numbers(t, name) for name, t in trouble.sinks[:4])
     return Located(trouble.step, kind, phase, replace(birth, outputs=outputs), "recorded facts", notes=notes)
 
@@ -156,13 +159,18 @@ def _located(
         return replace(found, by=by, travel=(hop_of(blame.op), *travel), hidden=hidden)
     op = blame.op
     phase = "weights" if into_weights else _phase(op, trouble, path)
-    birth = birth_of(op, phase, roles)
-    birth = replace(
-        birth, samples=bad_rows(op.output, trouble.tape, op.turns_inf_into_nan) if phase != "weights" else ()
-    )
+    birth = replace(birth_of(op, phase, roles), samples=_rows(op, phase, trouble))
     step = op.step if phase == "optimizer" else trouble.step
     kind = kind_of([o.numbers for o in op.outputs]) or "nan"
     return Located(step, kind, phase, birth, by, travel, hidden, [], op.call)
+
+
+def _rows(op: Op, phase: str, trouble: Trouble) -> tuple[int, ...]:
+    """Which rows of the batch are bad: in what the op made, or, for bad data, in what the model was given."""
+    if phase in ("weights", "optimizer"):
+        return ()
+    given = bad_rows_of_batch(trouble.tape) if phase == "data" else ()
+    return given or bad_rows(op.output, trouble.tape, op.turns_inf_into_nan)
 
 
 def _writes_weights(op: Op, path: list[Op], roles: Roles) -> bool:
@@ -187,7 +195,7 @@ def _brought_in(
     weight = roles.weight(operand.key)
     tensor = operand.value
     phase = "weights" if weight else ("backward" if trouble.seen_in == "gradients" else "data")
-    samples = bad_rows(tensor, trouble.tape) if phase == "data" else ()
+    samples = bad_rows_of_batch(trouble.tape) or bad_rows(tensor, trouble.tape) if phase == "data" else ()
     op = _known_writer(tensor, live) or roles.origin(operand.key)
     if op is not None:
         return _made_outside(trouble, op, phase, samples, roles, notes)
@@ -212,7 +220,7 @@ def _made_outside(
     """The op of the program's own code that made it is known."""
     phase = "optimizer" if op.phase == "optimizer" else phase
     birth = birth_of(op, phase, roles)
-    birth = replace(birth, samples=samples or bad_rows(op.output, trouble.tape, op.turns_inf_into_nan))
+    birth = replace(birth, samples=samples or _rows(op, phase, trouble))
     step = op.step if phase == "optimizer" else trouble.step
     kind = kind_of([o.numbers for o in op.outputs]) or "nan"
     return Located(step, kind, phase, birth, "replay", notes=list(notes), call=op.call)

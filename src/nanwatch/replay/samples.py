@@ -30,6 +30,17 @@ def bad_rows(bad: torch.Tensor | None, tape: Tape, only_nan: bool = False) -> tu
     return tuple(int(i) for i in rows.nonzero().reshape(-1).tolist())
 
 
+def bad_rows_of_batch(tape: Tape) -> tuple[int, ...]:
+    """The rows that are not finite in what the model was given."""
+    for entry in tape.entries:
+        if entry.kind == "module":
+            for tensor in tensors_in((entry.args, entry.kwargs)):
+                rows = bad_rows(tensor, tape)
+                if rows:
+                    return rows
+    return ()
+
+
 def batch_size(tape: Tape) -> int | None:
     """How many rows the last call of a model was given."""
     for entry in reversed(tape.entries):

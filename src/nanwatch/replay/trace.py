@@ -24,6 +24,9 @@ class Operand:
     value: torch.Tensor | None = None
     """Of an input that is not finite and comes from outside the trace: the tensor itself."""
 
+    from_python: bool = False
+    """A number of the program's text that torch made a tensor of, such as in `x[2] = float("nan")`."""
+
     @property
     def bad(self) -> bool:
         return not self.numbers.finite
@@ -68,12 +71,13 @@ class Op:
 
     @property
     def makes_nan(self) -> bool:
-        return any(o.numbers.nan for o in self.outputs) and not any(o.numbers.nan for o in self.inputs)
+        given = any(o.numbers.nan for o in self.inputs if not o.from_python)
+        return any(o.numbers.nan for o in self.outputs) and not given
 
     @property
     def makes_inf(self) -> bool:
         """Infinite out of finite inputs (a NaN beside it is makes_nan's business)."""
-        return bool(self.bad_outputs) and not self.bad_inputs
+        return bool(self.bad_outputs) and all(o.from_python for o in self.bad_inputs)
 
     @property
     def turns_inf_into_nan(self) -> bool:
@@ -88,7 +92,7 @@ class Op:
         """The infinities it makes were asked for: a constant in the call, or the log of a 0/1 mask."""
         if any(o.numbers.nan for o in self.outputs) or self.phase == "optimizer":
             return False
-        if self.constants:
+        if self.constants or self.bad_inputs:
             return True
         return self.name.startswith("aten.log.") and all(_zero_or_one(o.numbers) for o in self.inputs)
 

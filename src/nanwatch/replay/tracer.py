@@ -59,6 +59,8 @@ class OpTracer(TorchDispatchMode):
         """memory nobody has written yet -> the op that allocated it."""
         self.arrivals: Storages[Stack] = Storages()
         """memory that was filled elsewhere -> where it came in."""
+        self.constants: Storages[bool] = Storages()
+        """memory of single numbers that came out of the program's text."""
         self.after_root = False
         self._derived: Storages[bool] = Storages()
         """memory that holds what a root module computed."""
@@ -74,7 +76,7 @@ class OpTracer(TorchDispatchMode):
         self._origins.clear()
         self._kept = 0
         self.after_root = False
-        for memory in (self.writers, self.allocated, self.arrivals, self._derived):
+        for memory in (self.writers, self.allocated, self.arrivals, self.constants, self._derived):
             memory.sweep()
         self._forget_dead_ops()
 
@@ -215,6 +217,8 @@ class OpTracer(TorchDispatchMode):
             self.writers.drop(tensor)
             self.allocated.drop(tensor)
             self.arrivals.put(tensor, stack)
+            if tensor.dim() == 0:
+                self.constants.put(tensor, True)
 
     def _clean(self, tensor: torch.Tensor) -> None:
         """A finite value was written: what was there before is gone, if all of it was overwritten."""
@@ -278,6 +282,7 @@ class OpTracer(TorchDispatchMode):
         allocation = self.allocated.get(tensor)
         if allocation is None:
             operand.value = tensor
+            operand.from_python = tensor.dim() == 0 and self.constants.get(tensor) is True
             return
         if allocation.index < 0:
             allocation.index = self._next

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,6 +106,7 @@ class DeviceSentinel:
         losses: Sequence[torch.Tensor],
         gradients: Sequence[torch.Tensor],
         norm: torch.Tensor | None,
+        agree: Callable[[torch.Tensor], None] | None = None,
     ) -> None:
         """Give the optimizer this step's verdict, and send it to the host."""
         if norm is None:
@@ -120,6 +121,8 @@ class DeviceSentinel:
         if latched is None:
             latched = self._latched[device] = torch.zeros((), device=device)
         torch.maximum(latched, bad, out=latched)
+        if agree is not None:
+            agree(latched)
         given = getattr(optimizer, "found_inf", None)
         optimizer.found_inf = latched if given is None else torch.maximum(latched, given.to(device))  # type: ignore[attr-defined]
         self._send(step, torch.stack([latched, loss, norm]))

@@ -22,6 +22,7 @@ from nanwatch.tensors import is_finite
 from nanwatch.watching.following import Following
 from nanwatch.watching.module_calls import ModuleCalls
 from nanwatch.watching.outside import OutsideMode
+from nanwatch.watching.ranks import in_lockstep, worst_of_all, worst_on_device
 from nanwatch.watching.recorder import Recorder
 from nanwatch.watching.sentinel import (
     LATE_STEPS,
@@ -85,6 +86,8 @@ class Watcher:
         self._has_backward = False
         self._inside = False
         self._pending_output: Any = None
+        self._in_lockstep = False
+        self._asked_lockstep: set[int] = set()
         self._skip_seconds = 0.0
         self._started = time.perf_counter()
         self._trained: dict[tuple[int, int], bool] = {}
@@ -184,6 +187,7 @@ class Watcher:
     ) -> Entry:
         self._judge_pending_output()
         training = self._is_training(module)
+        self._note_lockstep(module)
         if self._root_done and not training:
             self._finish_step(self._verdict)
         self.outside.stand_aside()
@@ -196,6 +200,11 @@ class Watcher:
                 self._live.resume()
         self._event("forward")
         return self.recorder.module_begins(module, args, kwargs, frame)
+
+    def _note_lockstep(self, module: nn.Module) -> None:
+        if id(module) not in self._asked_lockstep:
+            self._asked_lockstep.add(id(module))
+            self._in_lockstep = self._in_lockstep or in_lockstep(module)
 
     def _is_training(self, module: nn.Module) -> bool:
         """Whether an optimizer works on this program's models: then its steps are counted, else calls of
@@ -332,17 +341,24 @@ class Watcher:
             self._judge_late(False)
             norm = self._clip_norm(optimizer)
             self._verdict_is_late = True
-            self._device.guard(optimizer, self.step, self._losses, gradients_of(optimizer), norm)
+            agree = worst_on_device if self._in_lockstep else None
+            self._device.guard(optimizer, self.step, self._losses, gradients_of(optimizer), norm, agree)
             return
         if self._scaler_checked:
             verdict = self._host.judge(self._losses, [], self._clip_norm(optimizer))
         else:
             verdict = self._host.judge(self._losses, gradients_of(optimizer), self._clip_norm(optimizer))
-        self._verdict = verdict
+        self._verdict = verdict = self._agreed(verdict)
         if verdict.bad is not None:
             self._act_on(verdict, gradients_of(optimizer), optimizer)
         else:
             self._judge_silent_damage(optimizer)
+
+    def _agreed(self, verdict: Verdict) -> Verdict:
+        """The verdict of all ranks: "rank" when only another one's is bad."""
+        if not self._in_lockstep or not worst_of_all(verdict.bad is not None) or verdict.bad is not None:
+            return verdict
+        return replace(verdict, bad="rank")
 
     def _judge_silent_damage(self, optimizer: Optimizer | None) -> None:
         if self._live is not None and self._live.active and self._live.silent_damage():
@@ -426,7 +442,7 @@ class Watcher:
         self._stand_aside()
         self._in_step = True
         verdict = self._host.judge(self._losses, gradients_of(optimizer), self._clip_norm(optimizer))
-        self._verdict = verdict
+        self._verdict = verdict = self._agreed(verdict)
         if verdict.bad is not None:
             self._act_on(verdict, gradients_of(optimizer), optimizer)
         if self._live is not None:
