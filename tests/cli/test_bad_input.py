@@ -59,7 +59,7 @@ CASES = {
         ["run", "latin"],
         NOT_PYTHON.format(
             "latin",
-            "(unicode error) 'utf-8' codec can't decode byte 0xe9 in position 7: unexpected end of data",
+            "line 1: (unicode error) 'utf-8' codec can't decode byte 0xe9 in position 7: unexpected end of data",
         ),
     ),
     "syntax error": (["run", "broken.py"], NOT_PYTHON.format("broken.py", "line 2: '(' was never closed")),
@@ -77,7 +77,8 @@ CASES = {
     ),
     "unknown mode": (
         ["run", "--mode=gpu", "good.py"],
-        "nanwatch: unknown mode gpu. Expected one of: auto, host, device; auto is right for almost everybody.",
+        "nanwatch: unknown mode gpu. Expected one of: auto, host, device; "
+        "auto is right for almost everybody.",
     ),
     "option without a value": (
         ["run", "--dir"],
@@ -104,8 +105,8 @@ CASES = {
     "a built-in module": (["run", "-m", "sys"], NO_MODULE.format("sys")),
     "package without __main__": (
         ["run", "-m", "package"],
-        "nanwatch: package is a package without __main__.py, so Python cannot run it. Name a module inside it, "
-        "for example: nanwatch run -m package.train",
+        "nanwatch: package is a package without __main__.py, so Python cannot run it. "
+        "Name a module inside it, for example: nanwatch run -m package.train",
     ),
     "module that is no Python": (
         ["run", "-m", "package.broken"],
@@ -123,7 +124,7 @@ def test_one_line_and_exit_code_2(workshop: Workshop, case: str) -> None:
     for broken in ("broken.py", "package/broken.py"):
         workshop.write(broken, "x = 1\nprint(1")
     (workshop.folder / "binary").write_bytes(bytes(range(256)) * 20)
-    (workshop.folder / "latin").write_bytes(b"name = caf\xe9"[4:])
+    (workshop.folder / "latin").write_bytes(b"x = caf\xe9")
     done = workshop.nanwatch(*arguments)
     assert done.stderr == sentence.replace("{folder}", str(workshop.folder)) + "\n"
     assert (done.returncode, done.stdout) == (2, "")

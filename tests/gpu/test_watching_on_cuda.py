@@ -62,11 +62,11 @@ def test_the_birth_is_named_on_cuda(mode: str, audit: float, tmp_path: Path) -> 
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
     before: dict[str, torch.Tensor] = {}
     data = batches(10, bad=6)
-    with pytest.raises(nanwatch.NonFiniteError) as caught:
-        with nanwatch.watch(model, optimizer, mode=mode, dir=tmp_path, audit_seconds=audit, audit_share=0.0):
-            train(model, optimizer, data[:6])
-            before = copy.deepcopy(model.state_dict())
-            train(model, optimizer, data[6:])
+    watch = nanwatch.watch(model, optimizer, mode=mode, dir=tmp_path, audit_seconds=audit, audit_share=0.0)
+    with pytest.raises(nanwatch.NonFiniteError) as caught, watch:
+        train(model, optimizer, data[:6])
+        before = copy.deepcopy(model.state_dict())
+        train(model, optimizer, data[6:])
     incident = caught.value.incident
     assert (incident.step, incident.phase, incident.birth.op) == (6, "forward", "aten.sqrt.default")
     assert incident.birth.module == ""

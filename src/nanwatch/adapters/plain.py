@@ -10,6 +10,7 @@ import datetime
 import os
 import platform
 import sys
+from collections import deque
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -31,6 +32,9 @@ from nanwatch.watching.post_mortem import bad_tensors_of
 from nanwatch.watching.shield import describe, warn
 from nanwatch.watching.trouble import Trouble
 from nanwatch.watching.watcher import MODES, Watcher
+
+HISTORY = 1000
+"""Steps whose facts are kept in memory."""
 
 MOST_LOCATED = 10
 """Incidents of one run that are traced and written in full; later ones are counted."""
@@ -54,6 +58,7 @@ class Session:
             raise NanwatchError(say("watch.unknown_mode", mode=mode, choices=", ".join(MODES)))
         self.rank = int(os.environ.get("RANK", "0"))
         self.incidents: list[Incident] = []
+        self.history: deque[StepFacts] = deque(maxlen=HISTORY)
         self.skipped = 0
         self.stopped_by_incident = False
         self.folder: RunFolder | None = None
@@ -112,6 +117,7 @@ class Session:
                 warn(say("watch.steps_not_written", rank=self.rank, path=path, why=reason(error)))
 
     def _log(self, facts: StepFacts) -> None:
+        self.history.append(facts)
         folder = self.folder
         if folder is not None and not self._log_broken:
             self._write(lambda: folder.append_step(self.rank, facts))

@@ -35,10 +35,14 @@ def hide_own_frames(error: BaseException) -> None:
 
 def _users_frames(shown: TracebackType | None) -> TracebackType | None:
     kept: list[TracebackType] = []
+    after_own = False
     while shown is not None:
         if is_own(shown.tb_frame.f_code.co_filename):
-            kept = [frame for frame in kept if not _started_nanwatch(frame)]
-        else:
+            after_own = True
+            while kept and _leads_to_own(kept[-1]):
+                kept.pop()
+        elif not (after_own and _leads_to_own(shown)):
+            after_own = False
             kept.append(shown)
         shown = shown.tb_next
     following = None
@@ -48,6 +52,9 @@ def _users_frames(shown: TracebackType | None) -> TracebackType | None:
     return following
 
 
-def _started_nanwatch(frame: TracebackType) -> bool:
-    """`python -m nanwatch`: runpy's frames lie outside nanwatch's own."""
-    return "runpy" in frame.tb_frame.f_code.co_filename
+def _leads_to_own(frame: TracebackType) -> bool:
+    """What stands between the program and nanwatch: `python -m nanwatch`, and torch's way to a tracer."""
+    file = frame.tb_frame.f_code.co_filename
+    return "runpy" in file or file.endswith(
+        ("torch/_compile.py", "torch/_dynamo/eval_frame.py", "torch/_ops.py")
+    )

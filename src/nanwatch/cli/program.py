@@ -31,7 +31,7 @@ class Program:
 
     @property
     def folder(self) -> str:
-        return os.path.dirname(self.file)
+        return os.path.dirname(os.path.abspath(self.file))
 
     def prepare(self) -> None:
         """`sys.argv`, `sys.path[0]` and `__main__` as the program expects them."""
@@ -72,9 +72,10 @@ def find_script(arguments: list[str]) -> Program:
         return bundle
     if os.path.isdir(path):
         raise NanwatchError(say("cli.directory", path=path))
-    file = os.path.abspath(path)
+    file = os.path.join(os.getcwd(), path)
     folder = os.path.dirname(os.path.realpath(path))
-    return Program(os.path.basename(path), file, _compile(path), arguments, folder, tuple(arguments))
+    code = _compile(file, path)
+    return Program(os.path.basename(path), file, code, arguments, folder, tuple(arguments))
 
 
 def _find_in_bundle(path: str, rest: list[str]) -> Program | None:
@@ -87,8 +88,7 @@ def _find_in_bundle(path: str, rest: list[str]) -> Program | None:
     return Program(name, spec.origin, _code_of(spec), [path, *rest], place, (path, *rest), spec)
 
 
-def _compile(path: str) -> types.CodeType:
-    file = os.path.abspath(path)
+def _compile(file: str, path: str) -> types.CodeType:
     try:
         with io.open_code(file) as opened:
             source = opened.read()
@@ -147,5 +147,9 @@ def _spec_of(name: str) -> importlib.machinery.ModuleSpec | None:
         if name == missing or name.startswith(f"{missing}.") or error.name is None:
             return None
         raise
-    except ValueError:  # no name, or a relative one
+    except ValueError:  # no name
         return None
+    except ImportError:
+        if name.startswith("."):
+            return None
+        raise

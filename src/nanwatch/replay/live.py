@@ -7,16 +7,20 @@ program is run twice. The share of the run's time it may take is bounded.
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Any
 
 import torch
 
-from nanwatch.replay.blame import first_harmful, silent_damage
+from nanwatch.replay.blame import first_harmful, hidden_births, silent_damage
 from nanwatch.replay.trace import Op
 from nanwatch.replay.tracer import OpTracer
-from nanwatch.watching.module_calls import Scope
+from nanwatch.watching.module_calls import Scope, path_of
+from nanwatch.watching.stack import user_frame
 
+MOST_HIDDEN = 5
+MOST_PEAKS = 3
 FIRST_SECONDS = 5.0
 SHARE = 0.01
 
@@ -46,6 +50,11 @@ class _TimedTracer(OpTracer):
 
 def _capturing() -> bool:
     return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+
+
+def _place(op: Op) -> str:
+    frame = user_frame(op.stack)
+    return "?" if frame is None else f"{os.path.basename(frame.file)}:{frame.line}"
 
 
 class LiveTracer:
@@ -118,6 +127,20 @@ class LiveTracer:
         """The traced op that last wrote something non-finite into this memory."""
         index = self.tracer.writers.get(tensor)
         return index if index in self.tracer.trace.ops else None
+
+    def facts(self) -> dict[str, Any]:
+        """For the timeline: what was born and hidden in this step, and how near modules came to the limits
+        of their dtype (as a share of it, the nearest first)."""
+        if not self.active:
+            return {}
+        hidden = [
+            f"{born.name} at {_place(born)}, hidden by {hider.name} at {_place(hider)}"
+            for born, hider in hidden_births(self.tracer.trace, self.tracer.step)[:MOST_HIDDEN]
+        ]
+        nearest = sorted(self.tracer.peaks.items(), key=lambda item: -item[1])[:MOST_PEAKS]
+        found: dict[str, Any] = {"hidden": hidden} if hidden else {}
+        peaks = {path_of(modules) or "": float(f"{share:.3g}") for modules, share in nearest if modules}
+        return {**found, "headroom": peaks} if peaks else found
 
     def silent_damage(self) -> bool:
         return bool(silent_damage(self.tracer.trace, self.tracer.step))

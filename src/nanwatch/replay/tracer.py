@@ -6,6 +6,7 @@ overwrites them. Costs several times the traced code; that is why it runs on one
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 from types import FrameType
@@ -34,6 +35,7 @@ from nanwatch.watching.storages import Storages, key_of
 COPY_BYTES = 64 * 2**20
 """Operands up to this size are copied for the repro of a birth."""
 
+LIMITED = (torch.float16, torch.bfloat16, torch.float32)
 MOST_BIRTHS_KEPT = 50
 """Births whose operands are kept, per step."""
 
@@ -53,6 +55,8 @@ class OpTracer(TorchDispatchMode):
         self.boundary: FrameType | None = None
         """The frame that runs the traced code: stacks are cut there and `base` put under them."""
         self.roots_called = False
+        self.peaks: dict[tuple[torch.nn.Module, ...], float] = {}
+        """Modules running -> the largest value they made in this step, as a share of what the dtype holds."""
         self.writers: Storages[int] = Storages()
         """memory -> the op that last wrote something non-finite there."""
         self.allocated: Storages[Op] = Storages()
@@ -76,6 +80,7 @@ class OpTracer(TorchDispatchMode):
         self._origins.clear()
         self._kept = 0
         self.after_root = False
+        self.peaks.clear()
         for memory in (self.writers, self.allocated, self.arrivals, self.constants, self._derived):
             memory.sweep()
         self._forget_dead_ops()
@@ -142,7 +147,7 @@ class OpTracer(TorchDispatchMode):
         tainted = bool(self.writers) and any(self.writers.get(t) is not None for _, t in inputs)
         if facts.is_view and not tainted:
             return
-        bad = any(measurable(t) and not is_finite(t) for t in results)
+        bad = any(measurable(t) and not self._looks_finite(t, phase) for t in results)
         if not bad:
             for tensor in written:
                 self._clean(tensor)
@@ -155,6 +160,25 @@ class OpTracer(TorchDispatchMode):
             op.silently_wrong = self._shadows.follow(function, args, kwargs, results)
         if self._may_be_a_birth(op) and self._kept < MOST_BIRTHS_KEPT:
             self._keep(op, function, args, kwargs, before, results)
+
+    def _looks_finite(self, tensor: torch.Tensor, phase: str) -> bool:
+        """The verdict on an output; in a forward pass also how near it came to the limit of its dtype."""
+        if (
+            phase != "forward"
+            or tensor.dtype not in LIMITED
+            or tensor.layout is not torch.strided
+            or not tensor.numel()
+        ):
+            return is_finite(tensor)
+        low, high = torch.aminmax(tensor.detach())
+        peak = max(-float(low), float(high))
+        if not math.isfinite(peak):
+            return is_finite(tensor)
+        modules = self.scope.now()
+        share = peak / torch.finfo(tensor.dtype).max
+        if share > self.peaks.get(modules, 0.0):
+            self.peaks[modules] = share
+        return True
 
     def _may_be_a_birth(self, op: Op) -> bool:
         if op.makes_nan or (op.makes_inf and not op.deliberate):

@@ -632,6 +632,7 @@ class Watcher:
             scale=scale,
             seconds=round(time.perf_counter() - self._began, 6),
             events=tuple(self._events),
+            facts=self._live.facts() if self._live is not None and self._live.active else {},
         )
 
 
