@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
-from conftest import Workshop
+from workshop import Workshop
 
 from nanwatch.cli import main as cli_main
 from nanwatch.cli import run
@@ -59,7 +59,8 @@ CASES = {
         ["run", "latin"],
         NOT_PYTHON.format(
             "latin",
-            "line 1: (unicode error) 'utf-8' codec can't decode byte 0xe9 in position 7: unexpected end of data",
+            "line 1: (unicode error) 'utf-8' codec can't decode byte 0xe9 in position 3: "
+            "unexpected end of data",
         ),
     ),
     "syntax error": (["run", "broken.py"], NOT_PYTHON.format("broken.py", "line 2: '(' was never closed")),
@@ -99,7 +100,7 @@ CASES = {
     ),
     "unknown module": (["run", "-m", "nope.inner"], NO_MODULE.format("nope.inner")),
     "unknown module of a package": (["run", "-m", "package.nope"], NO_MODULE.format("package.nope")),
-    "a module inside a module": (["run", "-m", "good.inner"], NO_MODULE.format("good.inner")),
+    "a module inside a module": (["run", "-m", "quiet.inner"], NO_MODULE.format("quiet.inner")),
     "an empty module name": (["run", "-m", ""], NO_MODULE.format("")),
     "a relative module name": (["run", "-m", ".good"], NO_MODULE.format(".good")),
     "a built-in module": (["run", "-m", "sys"], NO_MODULE.format("sys")),
@@ -119,6 +120,7 @@ CASES = {
 def test_one_line_and_exit_code_2(workshop: Workshop, case: str) -> None:
     arguments, sentence = CASES[case]
     workshop.write("good.py", "print('ran')")
+    workshop.write("quiet.py", "")
     workshop.write("folder/inside.py", "")
     workshop.write("package/__init__.py", "")
     for broken in ("broken.py", "package/broken.py"):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
 
 import pytest
-from conftest import Workshop
+from workshop import Workshop, environment
 
 FACTS = """
     import os, sys, re
@@ -222,12 +224,11 @@ def test_standard_input(workshop: Workshop) -> None:
 
 
 WAITS = """
-    import atexit, signal, sys, time
+    import atexit, os, signal, sys, time
     atexit.register(print, "atexit ran")
     {handler}
-    print("ready")
-    sys.stdout.flush()
     print("in the buffer")
+    os.write(1, b"ready\\n")
     time.sleep(30)
 """
 TERM = "signal.signal(signal.SIGTERM, lambda *_: sys.exit(17))"
@@ -250,6 +251,7 @@ def test_signals(workshop: Workshop, handler: str, sent: signal.Signals, code: i
         process = workshop.start(*command)
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
+        time.sleep(0.3)  # from the write to the sleep
         process.send_signal(sent)
         out, err = process.communicate(timeout=30)
         results.append((process.returncode, out, err))
@@ -406,3 +408,26 @@ def test_the_installed_command(workshop: Workshop) -> None:
         timeout=60,
     )
     assert (done.stdout, done.returncode) == (plain.stdout, 0)
+
+
+def test_a_virtual_environment_inside_the_project(workshop: Workshop) -> None:
+    """Scripts often lie beside their `.venv`: what is installed there is library all the same."""
+    (workshop.folder / ".venv").symlink_to(sys.prefix)
+    workshop.write(
+        "script.py",
+        """
+        import torch
+        model = torch.nn.Sequential(torch.nn.Linear(2, 2))
+        torch.nn.init.constant_(model[0].weight, 3e38)
+        with torch.no_grad():
+            model(torch.ones(1, 2))
+        """,
+    )
+    command = [".venv/bin/python", "-m", "nanwatch", "run", "--dir", str(workshop.runs), "script.py"]
+    done = subprocess.run(
+        command, cwd=workshop.folder, env=environment(), capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 3, done.stderr
+    birth = json.loads((workshop.runs / "incidents/0001/incident.json").read_text())["birth"]
+    assert (birth["file"], birth["line"]) == (str(workshop.folder / "script.py"), 6)
+    assert birth["code"] == "model(torch.ones(1, 2))"

@@ -19,6 +19,7 @@ from nanwatch.messages import say
 from nanwatch.replay.trace import Op
 from nanwatch.replay.tracer import OpTracer
 from nanwatch.watching.module_calls import ModuleCalls, Scope
+from nanwatch.watching.recorder import MISSING
 from nanwatch.watching.storages import key_of
 from nanwatch.watching.tape import Context, Entry, Rng, Tape, map_tensors, tensors_in, version_of
 from nanwatch.watching.torch_functions import changes_its_input, written_to
@@ -104,11 +105,12 @@ def _needed_entries(tape: Tape, earlier: tuple[Tape, ...]) -> list[Entry]:
 
 @contextlib.contextmanager
 def _everything_put_back(entries: list[Entry]) -> Iterator[None]:
-    """Buffers as they were before the step, for the time of the replay; random state after it."""
+    """Buffers and attributes as they were before the step, for the time of the replay; then all as it is."""
     rng = Rng.now()
     swapped: list[tuple[nn.Module, str, torch.Tensor | None]] = []
     flags: list[tuple[nn.Module, bool]] = []
     done: set[tuple[int, str]] = set()
+    replaced: list[tuple[nn.Module, str, Any]] = []
     try:
         for entry in entries:
             if isinstance(entry.call, nn.Module):
@@ -118,13 +120,27 @@ def _everything_put_back(entries: list[Entry]) -> Iterator[None]:
                     done.add((id(owner), name))
                     swapped.append((owner, name, owner._buffers.get(name)))
                     owner._buffers[name] = before.clone()
+            for owner, name, value in entry.attributes:
+                if (id(owner), name) not in done:
+                    done.add((id(owner), name))
+                    replaced.append((owner, name, owner.__dict__.get(name, MISSING)))
+                    _set_attribute(owner, name, value)
         yield
     finally:
         for owner, name, value in swapped:
             owner._buffers[name] = value
+        for owner, name, value in replaced:
+            _set_attribute(owner, name, value)
         for module, training in flags:
             module.training = training
         rng.put_back()
+
+
+def _set_attribute(owner: nn.Module, name: str, value: Any) -> None:
+    if value is MISSING:
+        owner.__dict__.pop(name, None)
+    else:
+        owner.__dict__[name] = value
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
@@ -20,6 +21,18 @@ FIRST_COPY_BYTES = 2**30
 """Buffers are copied before a module's first call, to learn which of them it changes, up to this size."""
 
 
+MISSING = object()
+OF_EVERY_MODULE = frozenset(nn.Module().__dict__)
+
+
+@dataclass(frozen=True)
+class Changing:
+    """What calling a module changes in it."""
+
+    buffers: set[tuple[int, str]]
+    attributes: list[tuple[weakref.ref[nn.Module], str]]
+
+
 class Recorder:
     """Holds the tape being written and the finished ones that may still be asked for."""
 
@@ -28,9 +41,9 @@ class Recorder:
         self.finished: deque[Tape] = deque(maxlen=1)
         self.failing: tuple[Entry, BaseException] | None = None
         self._say_once = say_once
-        self._changing: weakref.WeakKeyDictionary[nn.Module, dict[bool, set[tuple[int, str]]]]
+        self._changing: weakref.WeakKeyDictionary[nn.Module, dict[bool, Changing]]
         self._changing = weakref.WeakKeyDictionary()
-        """module -> training mode -> the (owner, name) of the buffers a call changes."""
+        """module -> training mode -> what a call changes."""
 
     def next_step(self, step: int) -> None:
         self.finished.append(self.tape)
@@ -83,13 +96,13 @@ class Recorder:
     ) -> Entry:
         entry = Entry("module", module, args, kwargs, take_stack(frame), Context.now(), rng=Rng.now())
         entry.training = module.training
-        entry.buffers = self._buffers_at_risk(module)
+        self._note_what_may_change(entry, module)
         self.tape.add(entry)
         return entry
 
     def module_returned(self, entry: Entry, outputs: Any) -> None:
         self.tape.returned(entry, outputs)
-        self._learn_changed_buffers(entry)
+        self._learn_what_changed(entry)
         for tensor, version in entry.versions:
             if version_of(tensor) != version and not tensor.requires_grad:
                 entry.overwritten = True
@@ -109,24 +122,40 @@ class Recorder:
         self.tape.add(entry)
         return entry
 
-    def _buffers_at_risk(self, module: nn.Module) -> list[tuple[nn.Module, str, torch.Tensor]]:
-        """Copies of the buffers this module changes when called; at its first call, of all of them."""
+    def _note_what_may_change(self, entry: Entry, module: nn.Module) -> None:
+        """Copies of the buffers and the attributes this module changes when called; at its first call,
+        of all of them."""
         known = self._changing.setdefault(module, {}).get(module.training)
         if known is None:
-            return _copies(module, None)
-        return _copies(module, known) if known else []
+            entry.buffers = _copies(module, None)
+            entry.attributes = _attributes(module)
+            return
+        if known.buffers:
+            entry.buffers = _copies(module, known.buffers)
+        for reference, name in known.attributes:
+            owner = reference()
+            if owner is not None:
+                entry.attributes.append((owner, name, owner.__dict__.get(name, MISSING)))
 
-    def _learn_changed_buffers(self, entry: Entry) -> None:
+    def _learn_what_changed(self, entry: Entry) -> None:
         module = entry.call
         if not isinstance(module, nn.Module) or entry.training in self._changing[module]:
             return
-        changed = {
-            (id(owner), name)
-            for owner, name, before in entry.buffers
-            if not _same(owner._buffers.get(name), before)
-        }
-        self._changing[module][entry.training] = changed
-        entry.buffers = [b for b in entry.buffers if (id(b[0]), b[1]) in changed]
+        entry.buffers = [b for b in entry.buffers if not _same(b[0]._buffers.get(b[1]), b[2])]
+        entry.attributes = [a for a in entry.attributes if a[0].__dict__.get(a[1], MISSING) is not a[2]]
+        self._changing[module][entry.training] = Changing(
+            {(id(owner), name) for owner, name, _ in entry.buffers},
+            [(weakref.ref(owner), name) for owner, name, _ in entry.attributes],
+        )
+
+
+def _attributes(module: nn.Module) -> list[tuple[nn.Module, str, Any]]:
+    return [
+        (owner, name, value)
+        for owner in module.modules()
+        for name, value in owner.__dict__.items()
+        if name not in OF_EVERY_MODULE
+    ]
 
 
 def _copies(

@@ -88,6 +88,8 @@ class Entry:
     rng: Rng | None = None
     buffers: list[tuple[torch.nn.Module, str, torch.Tensor]] = field(default_factory=list)
     """(owner, name, value before) of the buffers this call changes."""
+    attributes: list[tuple[torch.nn.Module, str, Any]] = field(default_factory=list)
+    """(owner, name, value before) of the plain attributes it sets: counters, carried states."""
     training: bool = True
     overwritten: bool = False
     """The call changed one of its own inputs in place."""

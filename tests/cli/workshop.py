@@ -1,0 +1,71 @@
+"""The same program under `python` and under `nanwatch run`, as real processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+LIMIT = 60
+Done = subprocess.CompletedProcess[str]
+
+
+def environment(**more: str) -> dict[str, str]:
+    inherited = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
+    fixed = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "NO_COLOR": "1", "NANWATCH_LANG": "en"}
+    return {**inherited, **fixed, **more}
+
+
+class Workshop:
+    """A folder with the test's files, and ways to run them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.runs = folder.parent / "runs"
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text), encoding="utf-8")
+        return path
+
+    def call(self, *command: str | Path, input: str | None = None, cwd: Path | None = None) -> Done:
+        return subprocess.run(
+            [sys.executable, *map(str, command)],
+            cwd=cwd or self.folder,
+            env=environment(),
+            input=input,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT,
+        )
+
+    def python(self, *command: str | Path, input: str | None = None) -> Done:
+        return self.call(*command, input=input)
+
+    def nanwatch(self, *command: str | Path, input: str | None = None) -> Done:
+        return self.call("-m", "nanwatch", *command, input=input)
+
+    def watched(self, *command: str | Path, input: str | None = None) -> Done:
+        return self.nanwatch("run", "--dir", self.runs, *command, input=input)
+
+    def start(self, *command: str | Path) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, *map(str, command)],
+            cwd=self.folder,
+            env=environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def same(self, *command: str | Path, input: str | None = None) -> tuple[Done, Done]:
+        """Run both ways; what is on stdout and the exit code must agree."""
+        plain = self.python(*command, input=input)
+        watched = self.watched(*command, input=input)
+        assert watched.stdout == plain.stdout, watched.stderr
+        assert watched.returncode == plain.returncode, watched.stderr
+        return plain, watched
