@@ -144,7 +144,7 @@ BAD = {
     "watching/five.py": "from ..replay import six",
     "replay/six.py": "import nanwatch\nfrom nanwatch.replay import seven",
     "replay/seven.py": "from nanwatch.replay.six import *",
-    "adapters/eight.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from nanwatch.cli import nine",
+    "adapters/eight.py": "if TYPE_CHECKING:\n    from nanwatch.cli import nine",
     "cli/nine.py": "from nanwatch.attic import ten",
     "attic/ten.py": "",
 }

@@ -410,6 +410,23 @@ def test_the_installed_command(workshop: Workshop) -> None:
     assert (done.stdout, done.returncode) == (plain.stdout, 0)
 
 
+@pytest.mark.parametrize("end", ["raise ValueError('another')", "sys.exit(7)"])
+def test_infinities_on_purpose_are_not_blamed_for_another_end(workshop: Workshop, end: str) -> None:
+    workshop.write(
+        "script.py",
+        f"""
+        import sys, torch
+        best = torch.tensor(float("inf"))
+        mask = torch.full((3, 3), float("-inf")).triu(1)
+        scores = torch.zeros(3, 3) + mask
+        {end}
+        """,
+    )
+    plain, watched = workshop.same("script.py")
+    assert watched.stderr == plain.stderr
+    assert list((workshop.runs / "incidents").iterdir()) == []
+
+
 def test_a_virtual_environment_inside_the_project(workshop: Workshop) -> None:
     """Scripts often lie beside their `.venv`: what is installed there is library all the same."""
     (workshop.folder / ".venv").symlink_to(sys.prefix)

@@ -71,7 +71,8 @@ def test_no_folder_at_all(workshop: Workshop, tmp_path: Path) -> None:
     lines = [line for line in done.stderr.splitlines() if line.startswith("nanwatch:")]
     assert lines == [
         f"nanwatch: no run folder can be written, neither {blocked}/run nor "
-        f"{tmp_path}/temporary/nanwatch-runs (Not a directory). Watching goes on, and incidents are shown here only; training goes on."
+        f"{tmp_path}/temporary/nanwatch-runs (Not a directory). Watching goes on, "
+        "and incidents are shown here only; training goes on."
     ]
     assert "aten.log.default" in done.stderr
 

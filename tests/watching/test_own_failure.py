@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from small_training import BAD_STEP, assert_same, bad_loss, batch, good_loss, network, state_of
-from test_leaves_nothing import nothing_left
+from test_leaves_nothing import nothing_left, taps
 from torch import nn
 from workshop import Workshop
 
@@ -112,11 +112,13 @@ def test_while_all_is_well(
     target: str, watch: Watch, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     expected = train()
+    before = taps()
     session = watch()
     calls = make_it_fail(monkeypatch, target, 3)
     found = train()
     session.close()
     assert calls[0] >= 3, "never called: the test tests nothing"
+    assert taps() == before
     assert_same(found, expected)
     lines = lines_of(capfd)
     assert len(lines) == 1, lines

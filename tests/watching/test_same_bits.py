@@ -149,7 +149,7 @@ def assert_unchanged_by(watching: str, *training: Any, **options: Any) -> None:
 
 
 @settings(
-    max_examples=14,
+    max_examples=10,
     deadline=None,
     derandomize=True,
     phases=[Phase.explicit, Phase.generate],
@@ -229,3 +229,41 @@ def test_the_comparison_can_fail() -> None:
         assert_same(other, plain)
     with pytest.raises(AssertionError):
         assert_same(torch.tensor(0.0), torch.tensor(-0.0))
+
+
+def test_a_compiled_training_step(tmp_path: Any) -> None:
+    """Forward, backward and update inside one compiled function: Dynamo must not meet nanwatch."""
+
+    def play() -> list[Any]:
+        torch.manual_seed(0)
+        torch.compiler.reset()
+        model = nn.Linear(2, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        @torch.compile(backend="eager")
+        def step(x: torch.Tensor) -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = model(x).square().sum()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        return [*(step(torch.ones(1, 2)).detach() for _ in range(3)), *state_of(model)]
+
+    plain = play()
+    with nanwatch.watch(dir=tmp_path) as session:
+        watched = play()
+    assert_same(watched, plain)
+    assert not session.watcher.shield.broken
+
+
+def test_tensors_without_values(tmp_path: Any) -> None:
+    """Meta and fake tensors hold no numbers: there is nothing to read in them."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with nanwatch.watch(dir=tmp_path) as session:
+        with FakeTensorMode():
+            assert nn.Linear(3, 4)(torch.ones(2, 3)).shape == (2, 4)
+        assert nn.Linear(3, 4, device="meta")(torch.ones(2, 3, device="meta")).shape == (2, 4)
+    assert session.incidents == []
+    assert not session.watcher.shield.broken

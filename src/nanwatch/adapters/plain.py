@@ -11,6 +11,7 @@ import os
 import platform
 import sys
 from collections import deque
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -65,7 +66,7 @@ class Session:
         self._log_broken = False
         self._open_folder(folder, name, command)
         live = LiveTracer(audit_seconds, audit_share) if audit_seconds or audit_share else None
-        self.watcher = Watcher(self._report, self._log, mode, live)
+        self.watcher = Watcher(self._report, self._log, mode, policy != "observe", live)
         self.watcher.start()
 
     def __enter__(self) -> Session:
@@ -178,6 +179,9 @@ class Session:
         if self.folder is None:
             return None
         repro, save = None, None
+        if located.call is None and located.birth.op is not None:
+            note = say("watch.tensors_not_kept", op=located.birth.op, why=say("watch.too_large"))
+            incident = replace(incident, notes=(*incident.notes, note))
         if located.call is not None and located.birth.op is not None:
             function, args, kwargs = located.call
             names = [a.name for a in function._schema.arguments]
@@ -211,12 +215,15 @@ class Session:
         watcher = self.watcher
         if watcher.shield.broken or self.incidents:
             return False
-        sinks = bad_tensors_of(error, watcher.recorder.failing)
-        if not sinks:
+        recorder = watcher.recorder
+        sinks = bad_tensors_of(error, recorder.failing)
+        last = recorder.tape.entries[-1] if recorder.tape.entries else None
+        died_in_backward = last is not None and last.kind == "backward" and not last.finished
+        if not sinks and not died_in_backward:
             return False
         watcher.outside.leave_for_good()
-        recorder = watcher.recorder
-        trouble = Trouble(watcher.step, "exception", recorder.tape, tuple(recorder.finished), sinks)
+        seen_in = "exception" if sinks else "gradients"
+        trouble = Trouble(watcher.step, seen_in, recorder.tape, tuple(recorder.finished), sinks)
         trouble.live = watcher.live
         trouble.last_update = watcher.last_update
         if trouble.live is not None:
@@ -226,7 +233,7 @@ class Session:
             located = locate(trouble, watcher.calls)
         finally:
             watcher.shield.busy = False
-        if located is None or (located.birth.op is None and located.by == "recorded facts"):
+        if located is None or located.by == "recorded facts":
             return False
         incident = self._incident(located, "raised", "exception")
         self.incidents.append(incident)

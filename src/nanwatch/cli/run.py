@@ -173,7 +173,8 @@ def _run(program: Program, session: Session) -> tuple[int, BaseException | None]
     except NonFiniteError as error:
         return _stopped(error, session), error
     except SystemExit as error:
-        return _exit_code(error), error
+        code = _exit_code(error)  # "loss is nan, stopping": an exit in the hands of a bad value
+        return EXIT_NON_FINITE if code != 0 and session.post_mortem(error) else code, error
     except KeyboardInterrupt as error:
         return 130, error
     except BaseException as error:

@@ -130,6 +130,7 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "The operands of {op} were not saved ({why}), so there is no repro.py.",
         "{op} 的操作数未能保存（{why}），因此没有 repro.py。",
     ),
+    "watch.too_large": ("too large, or no longer there", "过大，或已不存在"),
     "watch.batch_changed": (
         "The batch was changed in place after the step read it, so the replay may differ from the "
         "step that failed.",
@@ -179,6 +180,12 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "watch.stopped_unknown": (
         "{kind} at step {step}, phase {phase}; the place of birth is not known. See {path}",
         "第 {step} 步（阶段 {phase}）出现 {kind}，产生位置未知。详见 {path}",
+    ),
+    "watch.other_thread": (
+        "nanwatch: a model is trained in another thread than the one that was watched first; only that "
+        "one is watched. Start nanwatch.watch(...) in the thread that trains.",
+        "nanwatch：有模型在另一个线程中训练，而被监视的只有最初的线程。"
+        "请在训练所在的线程中调用 nanwatch.watch(...)。",
     ),
     "watch.other_rank": (
         "nanwatch: step {step} went bad on another rank, so this rank takes the same decision. "

@@ -78,8 +78,7 @@ def call_again(entry: Entry, step: int) -> Op | None:
         return None
     finally:
         rng.put_back()
-    ops = list(tracer.trace.ops.values())
-    return next((op for op in ops if op.makes_nan or op.makes_inf), ops[0] if ops else None)
+    return next((op for op in tracer.trace.ops.values() if op.makes_nan or op.makes_inf), None)
 
 
 def _needed_entries(tape: Tape, earlier: tuple[Tape, ...]) -> list[Entry]:
@@ -166,8 +165,6 @@ class _Player:
 
     def play(self, entries: list[Entry]) -> None:
         self._tracer.boundary = sys._getframe()
-        for tensor, before in self._tape.saved.values():
-            self._counterpart[id(tensor)] = before.requires_grad_(tensor.requires_grad)
         self._note_changes(entries)
         for entry in entries:
             try:
@@ -181,7 +178,7 @@ class _Player:
             for tensor, version in entry.versions:
                 if (
                     version_of(tensor) != version
-                    and id(tensor) not in self._tape.saved
+                    and (id(tensor), version) not in self._tape.saved
                     and entry.kind != "write"
                 ):
                     name = f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
@@ -192,6 +189,7 @@ class _Player:
     def _play_one(self, entry: Entry) -> None:
         if not self._needed(entry):
             return
+        self._use_values_of(entry)
         args = map_tensors(entry.args, self._stand_in)
         kwargs = map_tensors(entry.kwargs, self._stand_in)
         if changes_its_input(entry.call, kwargs) and self._would_touch_the_program(args, kwargs):
@@ -205,6 +203,16 @@ class _Player:
         self._pair(entry, outputs)
         if entry.kind == "module":
             self._again.outputs = list(tensors_in(outputs))
+            self._tracer.after_root = True
+        elif getattr(entry.call, "__name__", "") == "grad":
+            self._again.gradients += [(t, t) for t in tensors_in(outputs)]
+
+    def _use_values_of(self, entry: Entry) -> None:
+        """Tensors that were overwritten since this call: the copy of what they held then."""
+        for tensor, version in entry.versions:
+            copy = self._tape.saved.get((id(tensor), version))
+            if copy is not None:
+                self._counterpart[id(tensor)] = copy.requires_grad_(tensor.requires_grad)
 
     def _needed(self, entry: Entry) -> bool:
         """Models and backward run again, and what hangs on them. Data preparation does not: what it made is

@@ -7,6 +7,7 @@ program is run twice. The share of the run's time it may take is bounded.
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from typing import Any
@@ -19,6 +20,7 @@ from nanwatch.replay.tracer import OpTracer
 from nanwatch.watching.module_calls import Scope, path_of
 from nanwatch.watching.stack import user_frame
 
+MOST_OVERDRAWN = 1.5
 MOST_HIDDEN = 5
 MOST_PEAKS = 3
 FIRST_SECONDS = 5.0
@@ -34,18 +36,33 @@ class _TimedTracer(OpTracer):
     def __init__(self, scope: Scope) -> None:
         super().__init__(scope)
         self.spent = 0.0
+        self.budget = math.inf
+        """Where `spent` must stop."""
         self.looking = False
+        self.complete = True
+        """Nothing of this step was left out."""
 
     def __torch_dispatch__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if not self.looking or torch._C._current_autograd_node() is not None or _capturing():
+        if (
+            not self.looking
+            or torch._C._current_autograd_node() is not None
+            or _capturing()
+            or _jit_tracing()
+        ):
+            return function(*args, **(kwargs or {}))
+        if self.spent > self.budget:
+            self.looking = self.complete = False  # one long "step" must not eat the run
             return function(*args, **(kwargs or {}))
         began = time.perf_counter()
         try:
             return super().__torch_dispatch__(function, types, args, kwargs)
         finally:
             self.spent += time.perf_counter() - began
+
+
+_jit_tracing = torch._C._get_tracing_state
 
 
 def _capturing() -> bool:
@@ -91,6 +108,10 @@ class LiveTracer:
         self.tracer.new_step(step)
         self._spent_before = self.tracer.spent
         self.active = self._affordable()
+        self.tracer.complete = True
+        elapsed = time.perf_counter() - self._began
+        allowed = max(self._first_seconds, self._first_seconds + self._share * elapsed)
+        self.tracer.budget = MOST_OVERDRAWN * max(allowed, self.tracer.spent + self._step_cost)
         return self.active
 
     def _affordable(self) -> bool:
@@ -104,6 +125,8 @@ class LiveTracer:
             self._step_cost = max(self.tracer.spent - self._spent_before, 1e-3)
 
     def resume(self) -> None:
+        if not self.tracer.complete:
+            self.active = False
         if not self.active:
             self.pause()
             return

@@ -21,6 +21,7 @@ from nanwatch.tensors import is_finite, numbers
 from nanwatch.watching.module_calls import ModuleCalls
 from nanwatch.watching.stack import Stack
 from nanwatch.watching.storages import key_of
+from nanwatch.watching.tape import Entry
 from nanwatch.watching.trouble import LastUpdate, Trouble
 
 
@@ -28,6 +29,8 @@ def locate(trouble: Trouble, calls: ModuleCalls) -> Located | None:
     """None when it was no trouble after all: every infinity was on purpose, or a GradScaler's search."""
     live = trouble.live if isinstance(trouble.live, LiveTracer) else None
     roles = Roles(trouble)
+    if trouble.seen_in == "hyperparameter" and trouble.last_update is not None:
+        return _bad_hyperparameter(trouble, trouble.last_update, roles)
     found = None
     if live is not None and not trouble.scaler_search:
         found = _from_live_trace(trouble, live, roles)
@@ -37,6 +40,15 @@ def locate(trouble: Trouble, calls: ModuleCalls) -> Located | None:
         return None
     found.notes = list(dict.fromkeys([*trouble.notes, *found.notes]))
     return found
+
+
+def _bad_hyperparameter(trouble: Trouble, update: LastUpdate, roles: Roles) -> Located:
+    """The update is still to come: made on copies, it shows the op that the bad rate spoils."""
+    op = _update_made_again(update)
+    if op is not None:
+        return _made_outside(trouble, op, "optimizer", (), roles, [])
+    birth = birth_at(update.stack, None, None)
+    return Located(trouble.step, "nan", "optimizer", birth, "recorded facts", notes=list(trouble.notes))
 
 
 class _Healthy:
@@ -82,7 +94,7 @@ def _from_replay(
     if trouble.scaler_search:
         return _Healthy()
     outside = next((t for t in bad if tracer.writers.get(t) is None), None)
-    if outside is None and not again.error:
+    if outside is None and trouble.seen_in == "gradients" and not again.error:
         outside = next((t for _, t in trouble.sinks if roles.written_outside(key_of(t))), None)
     if outside is not None:
         operand = Operand(numbers(outside), key_of(outside), value=outside)
@@ -119,6 +131,9 @@ def _not_again(trouble: Trouble, again: Again) -> Located:
     kind = kind_of([numbers(t) for _, t in trouble.sinks]) or "nan"
     phase = {"loss": "loss", "gradients": "backward", "weights": "weights"}.get(trouble.seen_in, "forward")
     entry = next((e for e in reversed(trouble.tape.entries) if e.kind != "write"), None)
+    first = next((e for e in trouble.tape.entries if e.kind != "write" and _shows_bad(e)), None)
+    if first is not None and phase in ("loss", "forward"):
+        entry, phase = first, "forward" if first.kind == "module" else phase
     birth = birth_at(entry.stack if entry is not None else (), None, None)
     notes = [*again.notes]
     if again.error is not None:
@@ -130,6 +145,10 @@ def _not_again(trouble: Trouble, again: Again) -> Located:
         )
     outputs = tuple(numbers(t, name) for name, t in trouble.sinks[:4])
     return Located(trouble.step, kind, phase, replace(birth, outputs=outputs), "recorded facts", notes=notes)
+
+
+def _shows_bad(entry: Entry) -> bool:
+    return any(measurable(t) and not is_finite(t) for t, _ in entry.made)
 
 
 def _located(
@@ -154,6 +173,8 @@ def _located(
         if born.index != blame.op.index or hider.silently_wrong
     )[:5]
     into_weights = _writes_weights(blame.op, path, roles)
+    if blame.outside is not None and blame.op.phase == "optimizer":
+        into_weights = True  # an earlier bad update, which was let through
     if blame.outside is not None and not (into_weights and not roles.weight(blame.outside.key)):
         found = _brought_in(trouble, blame.outside, live, roles, [])
         return replace(found, by=by, travel=(hop_of(blame.op), *travel), hidden=hidden)

@@ -60,7 +60,7 @@ class Roles:
         return any(
             key_of(tensor) == key
             for entry in self._tape.entries
-            if entry.kind in ("module", "apply")
+            if entry.kind in ("module", "apply") or getattr(entry.call, "__name__", "") == "grad"
             for tensor in tensors_in(entry.outputs)
         )
 

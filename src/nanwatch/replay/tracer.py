@@ -35,6 +35,9 @@ from nanwatch.watching.storages import Storages, key_of
 COPY_BYTES = 64 * 2**20
 """Operands up to this size are copied for the repro of a birth."""
 
+ENGINE = "_engine_run_backward"
+"""The function of torch that runs a backward: what called it is not part of a derivative."""
+
 LIMITED = (torch.float16, torch.bfloat16, torch.float32)
 MOST_BIRTHS_KEPT = 50
 """Births whose operands are kept, per step."""
@@ -209,7 +212,7 @@ class OpTracer(TorchDispatchMode):
 
     def _note_origin(self, node: Any, frame: FrameType) -> tuple[Stack, tuple[torch.nn.Module, ...]]:
         """Where this op is, for itself and for the backward of the node it belongs to."""
-        own = take_stack(frame, self.boundary)
+        own = take_stack(frame, self.boundary, ENGINE if node is not None else "")
         if node is None:
             place = (own + self.base, self.scope.now())
         else:
@@ -330,7 +333,9 @@ class OpTracer(TorchDispatchMode):
         names = [name for name, _ in zip(facts.names, args, strict=False)]
         kept_args = tuple(_keep_value(n, v, before) for n, v in zip(names, args, strict=True))
         kept_kwargs = {n: _keep_value(n, v, before) for n, v in kwargs.items()}
-        op.call = (function, kept_args, kept_kwargs)
+        given = output_tensors([*args, *kwargs.values()])
+        whole = len(given) == len(output_tensors([*kept_args, *kept_kwargs.values()]))
+        op.call = (function, kept_args, kept_kwargs) if whole else None
         worst = next((t for t in results if measurable(t) and not is_finite(t)), None)
         op.output = None if worst is None else _copy(worst)
 

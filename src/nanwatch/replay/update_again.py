@@ -50,13 +50,15 @@ def update_again(
 
 def _sizes(optimizer: torch.optim.Optimizer, grad_norm: float | None) -> list[float | None]:
     """How large to make the stand-in gradients; None takes the first moment, where there is one."""
-    count = sum(p.numel() for p in _bad_parameters(optimizer))
+    count = sum(p.numel() for p in _concerned(optimizer))
     typical = [] if not grad_norm or not count else [grad_norm / count**0.5, grad_norm]
     return [*typical, None, 0.0, 1e-3, 1.0]
 
 
-def _bad_parameters(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-    return [p for group in optimizer.param_groups for p in group["params"] if not is_finite(p)]
+def _concerned(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    """The parameters that the update has made bad; all of them when it is still to come."""
+    every = [p for group in optimizer.param_groups for p in group["params"]]
+    return [p for p in every if not is_finite(p)] or every
 
 
 def _copy_with(optimizer: torch.optim.Optimizer, size: float | None) -> Any:
@@ -66,7 +68,7 @@ def _copy_with(optimizer: torch.optim.Optimizer, size: float | None) -> Any:
     twin.__dict__.update({name: OrderedDict() for name in HOOKS})
     twin.state = defaultdict(dict)
     twin.param_groups = []
-    bad = {id(p) for p in _bad_parameters(optimizer)}
+    bad = {id(p) for p in _concerned(optimizer)}
     for group in optimizer.param_groups:
         copies = []
         for parameter in group["params"]:
@@ -77,14 +79,18 @@ def _copy_with(optimizer: torch.optim.Optimizer, size: float | None) -> Any:
                 k: v.clone() if isinstance(v, torch.Tensor) else copy.copy(v)
                 for k, v in optimizer.state.get(parameter, {}).items()
             }
-            twin_parameter.grad = _stand_in(twin_parameter, state, size)
+            twin_parameter.grad = _stand_in(twin_parameter, parameter.grad, state, size)
             twin.state[twin_parameter] = state
             copies.append(twin_parameter)
         twin.param_groups.append({**group, "params": copies})
     return twin
 
 
-def _stand_in(parameter: torch.Tensor, state: dict[str, Any], size: float | None) -> torch.Tensor:
+def _stand_in(
+    parameter: torch.Tensor, given: torch.Tensor | None, state: dict[str, Any], size: float | None
+) -> torch.Tensor:
+    if size is None and given is not None and is_finite(given):
+        return given.detach().clone()
     moment = state.get("exp_avg", state.get("momentum_buffer"))
     if (
         size is None

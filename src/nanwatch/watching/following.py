@@ -26,7 +26,7 @@ class Program(Protocol):
     def backward_begins(
         self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: Any
     ) -> Any: ...
-    def backward_done(self, token: Any) -> None: ...
+    def backward_done(self, token: Any, finished: bool = True) -> None: ...
     def apply_begins(
         self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: Any, compiled: bool = False
     ) -> Any: ...
@@ -43,6 +43,8 @@ class Program(Protocol):
     def scaler_step_done(self, scaler: Any, optimizer: Optimizer) -> None: ...
     def scaler_updated(self, scaler: Any) -> None: ...
     def arrived(self, value: Any, frame: Any) -> None: ...
+    def torchscript_begins(self) -> None: ...
+    def grad_done(self, gradients: Any) -> None: ...
     def after_fork(self) -> None: ...
 
 
@@ -64,6 +66,7 @@ class Following:
         self._follow_clipping()
         self._follow_scaler()
         self._follow_compiled_functions()
+        self._follow_torchscript()
         self._follow_arrivals()
         os.register_at_fork(after_in_child=self._forked)
 
@@ -92,7 +95,9 @@ class Following:
 
     def _ours(self) -> bool:
         """Whether a call is the program's own, on the thread that is watched."""
-        return not self._shield.busy and not self._shield.broken and threading.get_ident() == self._home
+        if self._shield.busy or self._shield.broken or threading.get_ident() != self._home:
+            return False
+        return torch._C._get_tracing_state() is None  # torch.jit.trace would record what we do
 
     def _follow_optimizers(self) -> None:
         run, program = self._shield.run, self._program
@@ -142,13 +147,27 @@ class Following:
                     return original(*args, **kwargs)
                 token = run(program.backward_begins, original, args, kwargs, sys._getframe(1))
                 try:
-                    return original(*args, **kwargs)
-                finally:
-                    run(program.backward_done, token)
+                    result = original(*args, **kwargs)
+                except BaseException:
+                    run(program.backward_done, token, False)
+                    raise
+                run(program.backward_done, token)
+                return result
 
             return backward
 
         self._wrap(torch.autograd, "backward", make_backward)
+
+        def make_grad(original: Any) -> Any:
+            def grad(*args: Any, **kwargs: Any) -> Any:
+                gradients = original(*args, **kwargs)
+                if self._ours():
+                    run(program.grad_done, gradients)
+                return gradients
+
+            return grad
+
+        self._wrap(torch.autograd, "grad", make_grad)
 
         def make_apply(original: Any) -> Any:
             plain = original.__func__
@@ -205,6 +224,21 @@ class Following:
             return compile
 
         self._wrap(torch, "compile", make_compile)
+
+    def _follow_torchscript(self) -> None:
+        """TorchScript's interpreter cannot run under a dispatch mode: from its first use on, no audit."""
+        run, program = self._shield.run, self._program
+
+        def make_script(original: Any) -> Any:
+            def script(*args: Any, **kwargs: Any) -> Any:
+                if self._ours():
+                    run(program.torchscript_begins)
+                return original(*args, **kwargs)
+
+            return script
+
+        for name in ("trace", "script", "load", "trace_module", "freeze"):
+            self._wrap(torch.jit, name, make_script)
 
     def _follow_clipping(self) -> None:
         run, program = self._shield.run, self._program

@@ -26,13 +26,14 @@ class ModuleCalls:
     def install(self) -> None:
         original: Callable[..., Any] = nn.Module.__call__
         compiling = torch.compiler.is_dynamo_compiling
+        tracing = torch._C._get_tracing_state
         calls = self
 
         def __call__(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
             if compiling():
                 return original(module, *args, **kwargs)
             handler = calls.handler
-            if handler is None:
+            if handler is None or tracing():
                 return original(module, *args, **kwargs)
             return handler(original, module, args, kwargs)
 

@@ -76,7 +76,12 @@ class OutsideMode(TorchFunctionMode):
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if torch.compiler.is_dynamo_compiling() or not self.listening or _in_compiled_code():
+        if (
+            torch.compiler.is_dynamo_compiling()
+            or not self.listening
+            or _in_compiled_code()
+            or _jit_tracing()
+        ):
             return function(*args, **kwargs)
         self._handling = True  # torch itself has taken this mode off the stack until we return
         try:
@@ -98,6 +103,9 @@ class OutsideMode(TorchFunctionMode):
             return outputs
         finally:
             self._handling = False
+
+
+_jit_tracing = torch._C._get_tracing_state
 
 
 def _in_compiled_code() -> bool:

@@ -26,6 +26,8 @@ def bad_tensors_of(
     found: dict[int, tuple[str, torch.Tensor]] = {}
     for frame_locals in _innermost_locals(error.__traceback__):
         for name, value in frame_locals.items():
+            if name.startswith("__"):
+                continue
             for tensor in tensors_in(value):
                 if _bad(tensor):
                     found.setdefault(id(tensor), (name, tensor))

@@ -21,6 +21,9 @@ FIRST_COPY_BYTES = 2**30
 """Buffers are copied before a module's first call, to learn which of them it changes, up to this size."""
 
 
+MOST_KEPT_PLAIN = 8
+"""Calls without gradients that may stay on the tape beside the last."""
+
 MISSING = object()
 OF_EVERY_MODULE = frozenset(nn.Module().__dict__)
 
@@ -100,6 +103,13 @@ class Recorder:
         self.tape.add(entry)
         return entry
 
+    def forget_all_but(self, last: Entry) -> None:
+        """A model was called without gradients and judged: what led there and will not be differentiated
+        needs no replay any more, so that an evaluation of any length holds one batch."""
+        kept = [e for e in self.tape.entries if e is last or e.kind == "backward" or _is_differentiable(e)]
+        if len(kept) < len(self.tape.entries) - MOST_KEPT_PLAIN:
+            self.tape.rebuild(kept)
+
     def module_returned(self, entry: Entry, outputs: Any) -> None:
         self.tape.returned(entry, outputs)
         self._learn_what_changed(entry)
@@ -147,6 +157,10 @@ class Recorder:
             {(id(owner), name) for owner, name, _ in entry.buffers},
             [(weakref.ref(owner), name) for owner, name, _ in entry.attributes],
         )
+
+
+def _is_differentiable(entry: Entry) -> bool:
+    return any(t.requires_grad for t, _ in entry.made)
 
 
 def _attributes(module: nn.Module) -> list[tuple[nn.Module, str, Any]]:

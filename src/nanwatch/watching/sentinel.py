@@ -107,6 +107,7 @@ class DeviceSentinel:
         gradients: Sequence[torch.Tensor],
         norm: torch.Tensor | None,
         agree: Callable[[torch.Tensor], None] | None = None,
+        hold_back: bool = True,
     ) -> None:
         """Give the optimizer this step's verdict, and send it to the host."""
         if norm is None:
@@ -124,7 +125,8 @@ class DeviceSentinel:
         if agree is not None:
             agree(latched)
         given = getattr(optimizer, "found_inf", None)
-        optimizer.found_inf = latched if given is None else torch.maximum(latched, given.to(device))  # type: ignore[attr-defined]
+        if hold_back:
+            optimizer.found_inf = latched if given is None else torch.maximum(latched, given.to(device))  # type: ignore[attr-defined]
         self._send(step, torch.stack([latched, loss, norm]))
 
     def _send(self, step: int, values: torch.Tensor) -> None:

@@ -7,6 +7,8 @@ import traceback
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
+import torch
+
 from nanwatch.errors import NonFiniteError
 from nanwatch.messages import say
 
@@ -28,7 +30,8 @@ class Shield:
             return None
         self.busy = True
         try:
-            return work(*args, **kwargs)
+            with torch._C.DisableTorchFunction():  # modes of the program must not see what we do
+                return work(*args, **kwargs)
         except NonFiniteError:
             raise
         except Exception as error:

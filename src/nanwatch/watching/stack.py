@@ -18,15 +18,23 @@ from nanwatch.records import Frame
 Stack = tuple[tuple[CodeType, int], ...]
 """Innermost frame first: (code object, index of its last instruction)."""
 
-DEEPEST = 200
+MODE_METHODS = ("__torch_function__", "__torch_dispatch__")
+"""A mode of the program hands calls on; the line that made the call is the one to show."""
+
+DEEPEST = 60
 
 
-def take_stack(frame: FrameType | None = None, until: FrameType | None = None) -> Stack:
-    """The stack from `frame` (default: the caller's) outwards, up to and without `until`."""
+def take_stack(
+    frame: FrameType | None = None, until: FrameType | None = None, until_function: str = ""
+) -> Stack:
+    """The stack from `frame` (default: the caller's) outwards, up to and without `until`, or the innermost
+    frame of a function of that name."""
     if frame is None:
         frame = sys._getframe(1)
     taken: list[tuple[CodeType, int]] = []
     while frame is not None and frame is not until and len(taken) < DEEPEST:
+        if frame.f_code.co_name == until_function:
+            break
         taken.append((frame.f_code, frame.f_lasti))
         frame = frame.f_back
     return tuple(taken)
@@ -49,7 +57,7 @@ def read_stack(stack: Stack) -> tuple[Frame, ...]:
 def user_frame(stack: Stack) -> Frame | None:
     """The innermost frame of the user's own code."""
     for code, lasti in stack:
-        if not is_library(code.co_filename):
+        if not is_library(code.co_filename) and code.co_name not in MODE_METHODS:
             line = line_of(code, lasti)
             text = linecache.getline(code.co_filename, line).strip()
             return Frame(code.co_filename, line, code.co_name, text)

@@ -7,8 +7,9 @@ tell later whether somebody changed them in place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -93,6 +94,8 @@ class Entry:
     training: bool = True
     overwritten: bool = False
     """The call changed one of its own inputs in place."""
+    finished: bool = False
+    """Of a backward: it came to its end."""
     unscaled: torch.Tensor | None = None
     """Of a backward: the loss before a GradScaler multiplied it."""
 
@@ -107,8 +110,8 @@ class Tape:
         """id -> tensor, for every tensor an entry returned."""
         self.used: dict[int, torch.Tensor] = {}
         """id -> tensor, for tensors from outside that an entry used."""
-        self.saved: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-        """id -> (tensor, copy made before something overwrote it)."""
+        self.saved: dict[tuple[int, int], torch.Tensor] = {}
+        """(id, version) -> copy made before something overwrote the tensor."""
         self.notes: list[str] = []
         self._data_bytes = 0
         self._data_entries = 0
@@ -116,7 +119,7 @@ class Tape:
 
     def add(self, entry: Entry) -> None:
         self.entries.append(entry)
-        for tensor in tensors_in((entry.args, entry.kwargs)):
+        for tensor in tensors_of_call(entry.args, entry.kwargs):
             if id(tensor) not in self.made:
                 entry.versions.append((tensor, version_of(tensor)))
                 self.used[id(tensor)] = tensor
@@ -139,19 +142,34 @@ class Tape:
         self._data_bytes += size
         self._data_entries += 1
         if self._data_entries > DATA_ENTRIES or self._data_bytes > DATA_BYTES:
-            kept = [e for e in self.entries if any(t.requires_grad for t in tensors_in(e.outputs))]
-            self.__init__(self.step)  # type: ignore[misc]
-            for entry in kept:
-                entry.versions = []
-                self.add(entry)
-                for tensor in tensors_in(entry.outputs):
-                    self.made[id(tensor)] = tensor
+            self.rebuild([e for e in self.entries if any(t.requires_grad for t, _ in e.made)])
+
+    def rebuild(self, kept: list[Entry]) -> None:
+        """The tape with these of its entries only; what the others made counts as from outside."""
+        modules_began = self._modules_began
+        notes = self.notes
+        self.__init__(self.step)  # type: ignore[misc]
+        self.notes, self._modules_began = notes, modules_began
+        for entry in kept:
+            self.entries.append(entry)
+            self.used.update((id(tensor), tensor) for tensor, _ in entry.versions)
+            self.made.update((id(tensor), tensor) for tensor, _ in entry.made)
 
     def save_before_overwrite(self, tensor: torch.Tensor) -> None:
         """Keep a copy of a tensor that an earlier entry used and that is about to change."""
-        if id(tensor) in self.used and id(tensor) not in self.saved:
+        key = (id(tensor), version_of(tensor))
+        if id(tensor) in self.used and key not in self.saved and self._called_with(*key):
             with torch.no_grad():
-                self.saved[id(tensor)] = (tensor, tensor.detach().clone())
+                self.saved[key] = tensor.detach().clone()
+
+    def _called_with(self, tensor: int, version: int) -> bool:
+        """Whether a model or a differentiable call was given this very value: data work is not run again."""
+        return any(
+            id(used) == tensor and then == version
+            for entry in self.entries
+            if entry.kind in ("module", "apply") or any(t.requires_grad for t, _ in entry.made)
+            for used, then in entry.versions
+        )
 
 
 def version_of(tensor: torch.Tensor) -> int:
@@ -159,38 +177,66 @@ def version_of(tensor: torch.Tensor) -> int:
     return -1 if tensor.is_inference() else tensor._version
 
 
+DEEPEST = 7
+MOST_VISITED = 500
+"""Objects looked into for the tensors of one call: a batch may refer to a vocabulary, that to the world."""
+
+PLAIN = (
+    int,
+    float,
+    str,
+    bytes,
+    type(None),
+    torch.dtype,
+    torch.device,
+    slice,
+    torch.nn.Module,
+    type,
+    ModuleType,
+)
+
+
 def tensors_in(value: Any) -> list[torch.Tensor]:
     """Every tensor in nested containers, dataclasses and plain objects."""
     found: list[torch.Tensor] = []
-    _collect(value, found, DEEPEST)
+    _collect(value, found, DEEPEST, set())
     return found
 
 
-DEEPEST = 7
-PLAIN = (int, float, str, bytes, torch.nn.Module, type)
+def tensors_of_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    """The same for the arguments of a call, which are mostly tensors and numbers."""
+    found: list[torch.Tensor] = []
+    for value in (*args, *kwargs.values()) if kwargs else args:
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif not isinstance(value, PLAIN):
+            _collect(value, found, DEEPEST, set())
+    return found
 
 
-def _collect(value: Any, found: list[torch.Tensor], depth: int) -> None:
+def _collect(value: Any, found: list[torch.Tensor], depth: int, seen: set[int]) -> None:
     if isinstance(value, torch.Tensor):
         found.append(value)
-    elif value is None or isinstance(value, PLAIN) or depth == 0:
         return
-    elif isinstance(value, (list, tuple, set)):
-        for item in value:
-            _collect(item, found, depth - 1)
+    if isinstance(value, PLAIN) or depth == 0 or id(value) in seen or len(seen) > MOST_VISITED:
+        return
+    seen.add(id(value))
+    items: Iterable[Any] = ()
+    if isinstance(value, (list, tuple, set)):
+        items = value
     elif isinstance(value, Mapping):
-        for item in value.values():
-            _collect(item, found, depth - 1)
+        items = value.values()
     elif hasattr(value, "__dict__") and not callable(value):
-        for item in vars(value).values():
-            _collect(item, found, depth - 1)
+        items = vars(value).values()
+    for item in items:
+        _collect(item, found, depth - 1, seen)
 
 
 def map_tensors(value: Any, change: Callable[[torch.Tensor], Any], depth: int = DEEPEST) -> Any:
     """`value` with every tensor in it replaced by `change(tensor)`; untouched parts stay the same object."""
     if isinstance(value, torch.Tensor):
         return change(value)
-    if value is None or isinstance(value, PLAIN) or depth == 0:
+    if isinstance(value, PLAIN) or depth == 0:
         return value
     if isinstance(value, (list, tuple)):
         items = [map_tensors(item, change, depth - 1) for item in value]

@@ -17,6 +17,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from nanwatch.errors import NonFiniteError
+from nanwatch.messages import say
 from nanwatch.records import StepFacts
 from nanwatch.tensors import is_finite
 from nanwatch.watching.following import Following
@@ -35,7 +36,7 @@ from nanwatch.watching.sentinel import (
 from nanwatch.watching.shield import Shield, warn
 from nanwatch.watching.stack import Stack, take_stack
 from nanwatch.watching.storages import Storages
-from nanwatch.watching.tape import Entry, tensors_in
+from nanwatch.watching.tape import Entry, Tape, tensors_in
 from nanwatch.watching.trouble import LastUpdate, LiveTrace, Report, Trouble
 
 MODES = ("auto", "host", "device")
@@ -53,6 +54,7 @@ class Watcher:
         report: Report,
         log: Callable[[StepFacts], None],
         mode: str = "auto",
+        hold_back: bool = True,
         live: LiveTrace | None = None,
     ) -> None:
         self.step = 0
@@ -60,6 +62,8 @@ class Watcher:
         self._report = report
         self._log = log
         self._mode = mode
+        self._hold_back_late = hold_back
+        """In device mode: whether a bad step is kept from the weights (not when only observing)."""
         self._said: set[str] = set()
         self.shield = Shield(self.close)
         self.calls = ModuleCalls()
@@ -98,7 +102,9 @@ class Watcher:
 
     def start(self) -> None:
         self._closed = False
-        self._optimizers.update(_living_optimizers())
+        self._optimizers.update(_living(Optimizer))
+        if _living(torch.jit.ScriptFunction) or _living(torch.jit.ScriptModule):
+            self.torchscript_begins()
         self._following.install()
         self.calls.install()
         self.calls.handler = self._root_call
@@ -164,6 +170,8 @@ class Watcher:
         self, original: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         if threading.get_ident() != self._home or self.shield.busy or self.shield.broken:
+            if not self.shield.busy and not self._inside and module.training and torch.is_grad_enabled():
+                self._say_once(say("watch.other_thread"))
             return original(module, *args, **kwargs)
         entry = self.shield.run(self._root_begins, module, args, kwargs, sys._getframe(1))
         live = self._live
@@ -237,13 +245,14 @@ class Watcher:
         self._root_done = True
         if self._live is not None:
             self._live.after_root = True
-        if self._has_backward and entry.context.grad:
+        if self._has_backward and any(t.requires_grad for t in tensors_in(outputs)):
             self._listen()
             return
         if any(t.requires_grad for t in tensors_in(outputs)):
             self._pending_output = (entry, outputs)
         else:
             self._judge_output(entry, outputs)
+            self.recorder.forget_all_but(entry)
         self._listen()
 
     def _judge_pending_output(self) -> None:
@@ -277,10 +286,12 @@ class Watcher:
             self._leaves = leaves_of(losses) if not self._training else []
         return was, entry
 
-    def backward_done(self, token: Any) -> None:
+    def backward_done(self, token: Any, finished: bool = True) -> None:
         if token is None:
             return
-        self.calls.handler, _ = token
+        self.calls.handler, entry = token
+        if entry is not None and finished:
+            entry.finished = True
         if not self._inside and not self._in_step:
             if not self._training:
                 self._judge_without_optimizer()
@@ -288,11 +299,26 @@ class Watcher:
 
     def _judge_without_optimizer(self) -> None:
         """Nobody has stepped an optimizer yet: the program may update its weights by hand."""
-        gradients = [p.grad for p in self._leaves if p.grad is not None]
-        self._leaves = []
+        leaves, self._leaves = self._leaves, []
+        held = {id(p) for o in self._optimizers for group in o.param_groups for p in group["params"]}
+        if any(id(p) in held for p in leaves):
+            self._trained[0, 0] = True  # it only has not stepped yet: judged when it does
+            return
+        gradients = [p.grad for p in leaves if p.grad is not None]
         self._verdict = self._host.judge(self._losses, gradients, None)
         if self._verdict.bad is not None:
             self._act_on(self._verdict, gradients, None)
+        if not self._root_done:
+            self._finish_step(self._verdict)  # no module, no optimizer: a step is a backward
+
+    def grad_done(self, gradients: Any) -> None:
+        """`torch.autograd.grad` in a program that updates its weights by hand."""
+        if self._inside or self._in_step or self._training or not self.outside.listening:
+            return
+        bad = [("gradient", t) for t in tensors_in(gradients) if not is_finite(t)]
+        if bad:
+            self._trouble("gradients", bad)
+            self._listen()
 
     # Custom autograd functions outside modules
 
@@ -326,6 +352,7 @@ class Watcher:
         self._step_stack = take_stack(frame)
         self._event("step")
         self.outside.stand_aside()
+        self._judge_hyperparameters(optimizer)
         replaced = self._with_closure_watched(optimizer, args, kwargs)
         if replaced is None:
             self._judge_step(optimizer)
@@ -333,6 +360,16 @@ class Watcher:
             self._live.phase = "optimizer"
             self._live.resume()
         return replaced
+
+    def _judge_hyperparameters(self, optimizer: Optimizer) -> None:
+        """A rate that a schedule made NaN or Inf spoils every weight: stop before it is used. (With a live
+        trace running, the op that it spoils is seen and named.)"""
+        if self._live is not None and self._live.active:
+            return
+        rates = [g.get("lr") for g in optimizer.param_groups]
+        if any(isinstance(rate, float) and not math.isfinite(rate) for rate in rates):
+            self.last_update = LastUpdate(self.step, self._step_stack, weakref.ref(optimizer), None)
+            self._trouble("hyperparameter", [], optimizer)
 
     def _judge_step(self, optimizer: Optimizer) -> None:
         if self._live is not None:
@@ -342,7 +379,9 @@ class Watcher:
             norm = self._clip_norm(optimizer)
             self._verdict_is_late = True
             agree = worst_on_device if self._in_lockstep else None
-            self._device.guard(optimizer, self.step, self._losses, gradients_of(optimizer), norm, agree)
+            self._device.guard(
+                optimizer, self.step, self._losses, gradients_of(optimizer), norm, agree, self._hold_back_late
+            )
             return
         if self._scaler_checked:
             verdict = self._host.judge(self._losses, [], self._clip_norm(optimizer))
@@ -371,7 +410,7 @@ class Watcher:
         action = self._trouble(verdict.bad or "", sinks, optimizer)
         if action == "skip" and optimizer is not None:
             self._hold_back(optimizer)
-            self._put_buffers_back()
+            self._put_buffers_back(self.recorder.tape)
 
     def _hold_back(self, optimizer: Optimizer) -> None:
         """Let this step find nothing to update: its groups are empty until it is done."""
@@ -390,10 +429,10 @@ class Watcher:
                 candidate.param_groups = held
                 return
 
-    def _put_buffers_back(self) -> None:
+    def _put_buffers_back(self, tape: Tape) -> None:
         """BatchNorm's statistics and the like, as they were before the bad batch."""
         with torch.no_grad():
-            for entry in reversed(self.recorder.tape.entries):
+            for entry in reversed(tape.entries):
                 for owner, name, before in entry.buffers:
                     now = owner._buffers.get(name)
                     if now is not None:
@@ -468,7 +507,11 @@ class Watcher:
             tapes = [*self.recorder.finished, self.recorder.tape]
             tape = next((t for t in tapes if t.step == step), self.recorder.tape)
             earlier = tuple(t for t in tapes if t.step < step)
-            action = self._send(Trouble(step, verdict.bad, tape, earlier, [], None, live=self._live))
+            trouble = Trouble(step, verdict.bad, tape, earlier, [], None, live=None)
+            trouble.prevented = self._hold_back_late
+            action = self._send(trouble)
+            if action[0] == "skip":
+                self._put_buffers_back(tape)
             self._device.clear()
             for held_back in self._late_facts.values():
                 self._log(replace(held_back, events=(*held_back.events, "held-back")))
@@ -528,6 +571,14 @@ class Watcher:
         self._event("update")
         self._scale = scaler
 
+    # TorchScript
+
+    def torchscript_begins(self) -> None:
+        """Its interpreter cannot run under a tracer: no audit from here on."""
+        if self._live is not None:
+            self._live.leave_for_good()
+            self._live = None
+
     # Arrivals
 
     def arrived(self, value: Any, frame: Any) -> None:
@@ -557,7 +608,8 @@ class Watcher:
         was, self.calls.handler = self.calls.handler, None
         self._stand_aside()
         try:
-            return self._report(trouble), None
+            with torch._C._EnableTorchFunction():  # a replay needs them: a default device is such a mode
+                return self._report(trouble), None
         except NonFiniteError as error:
             return "raise", error
         finally:
@@ -653,8 +705,9 @@ def leaves_of(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     return found
 
 
-def _living_optimizers() -> list[Optimizer]:
-    return [o for o in gc.get_objects() if issubclass(type(o), Optimizer)]
+def _living(kind: type) -> list[Any]:
+    """All objects of a kind in this process."""
+    return [o for o in gc.get_objects() if issubclass(type(o), kind)]
 
 
 def phase_of(module: nn.Module) -> str:
