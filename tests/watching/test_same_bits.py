@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from small_training import assert_same, state_of
 from torch import nn
+from workshop import Workshop
 
 import nanwatch
 
@@ -204,7 +205,19 @@ def test_the_fast_path_of_attention_in_eval(tmp_path: Any, audit: bool, grad: st
     assert not session.watcher.shield.broken
 
 
-@pytest.mark.parametrize("audit", [True, False], ids=["audit", "no audit"])
+@pytest.mark.parametrize(
+    "audit",
+    [
+        pytest.param(
+            True,
+            id="audit",
+            marks=pytest.mark.xfail(
+                strict=True, reason="the tracer measures nested tensors, and its error escapes"
+            ),
+        ),
+        pytest.param(False, id="no audit"),
+    ],
+)
 def test_the_fast_path_with_padding_uses_nested_tensors(tmp_path: Any, audit: bool) -> None:
     torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
@@ -231,32 +244,34 @@ def test_the_comparison_can_fail() -> None:
         assert_same(torch.tensor(0.0), torch.tensor(-0.0))
 
 
-def test_a_compiled_training_step(tmp_path: Any) -> None:
+@pytest.mark.xfail(strict=True, reason="outside.py stand_aside asks _at(-1) of an empty stack: segfault")
+def test_a_compiled_training_step(workshop: Workshop) -> None:
     """Forward, backward and update inside one compiled function: Dynamo must not meet nanwatch."""
-
-    def play() -> list[Any]:
+    workshop.write(
+        "script.py",
+        """
+        import torch
         torch.manual_seed(0)
-        torch.compiler.reset()
-        model = nn.Linear(2, 2)
+        model = torch.nn.Linear(2, 2)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
         @torch.compile(backend="eager")
-        def step(x: torch.Tensor) -> torch.Tensor:
+        def step(x):
             optimizer.zero_grad()
             loss = model(x).square().sum()
             loss.backward()
             optimizer.step()
             return loss
 
-        return [*(step(torch.ones(1, 2)).detach() for _ in range(3)), *state_of(model)]
+        for _ in range(3):
+            print(step(torch.ones(1, 2)).item(), model.weight.tolist())
+        """,
+    )
+    _, watched = workshop.same("script.py")
+    assert "nanwatch" not in watched.stderr
 
-    plain = play()
-    with nanwatch.watch(dir=tmp_path) as session:
-        watched = play()
-    assert_same(watched, plain)
-    assert not session.watcher.shield.broken
 
-
+@pytest.mark.xfail(strict=True, reason="tracer.py measurable() takes fake tensors for real ones")
 def test_tensors_without_values(tmp_path: Any) -> None:
     """Meta and fake tensors hold no numbers: there is nothing to read in them."""
     from torch._subclasses.fake_tensor import FakeTensorMode
