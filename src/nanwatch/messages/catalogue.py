@@ -145,6 +145,12 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "The step could not be run again ({error}), so the op where the value was born is not known.",
         "无法重放这一步（{error}），因此不能确定该值由哪个 op 产生。",
     ),
+    "watch.replay_differs": (
+        "On replay the model gave other values than in the step that failed: it depends on something that "
+        "was not recorded (its own Python state, a random generator of its own, an argument it used up).",
+        "重放时模型给出的值与出错的那一步不同：它依赖于未被记录的内容（模型自己的 Python 状态、"
+        "自带的随机数生成器、已被消耗的参数等）。",
+    ),
     "watch.not_again": (
         "The step did not fail again on replay: {what} was finite this time. "
         "The fault depends on something that was not replayed (a race, uninitialised memory, a "

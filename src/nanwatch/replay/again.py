@@ -17,7 +17,7 @@ from torch import nn
 
 from nanwatch.messages import say
 from nanwatch.replay.trace import Op
-from nanwatch.replay.tracer import OpTracer
+from nanwatch.replay.tracer import OpTracer, measurable
 from nanwatch.watching.module_calls import ModuleCalls, Scope
 from nanwatch.watching.recorder import MISSING
 from nanwatch.watching.storages import key_of
@@ -37,6 +37,8 @@ class Again:
     outputs: list[torch.Tensor] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     error: Exception | None = None
+    differs: bool = False
+    """A model gave something else than it gave to the program."""
 
 
 def run_again(
@@ -51,18 +53,20 @@ def run_again(
     player = _Player(tape, tracer, again, without_scale)
     was, calls.handler = calls.handler, scope.follow
     try:
-        with _everything_put_back(entries), _eager(), torch.enable_grad():
+        anomaly = torch.autograd.set_detect_anomaly(False)  # the program's own would end the replay early
+        with _everything_put_back(entries), _eager(), torch.enable_grad(), anomaly:
             player.play(entries)
     finally:
         calls.handler = was
     return again
 
 
-def call_again(entry: Entry, step: int) -> Op | None:
+def call_again(entry: Entry, step: int, after_root: bool = False) -> Op | None:
     """One call of the tape, traced, on copies of its tensors: the op in it that first made a bad value."""
     tracer = OpTracer(Scope())
     tracer.step = step
     tracer.base = entry.stack
+    tracer.after_root = after_root
     copies: dict[int, torch.Tensor] = {}
 
     def copy_of(tensor: torch.Tensor) -> torch.Tensor:
@@ -204,6 +208,7 @@ class _Player:
         if entry.kind == "module":
             self._again.outputs = list(tensors_in(outputs))
             self._tracer.after_root = True
+            self._compare(entry, self._again.outputs)
         elif getattr(entry.call, "__name__", "") == "grad":
             self._again.gradients += [(t, t) for t in tensors_in(outputs)]
 
@@ -273,6 +278,16 @@ class _Player:
     def _would_touch_the_program(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         return any(key_of(t) in self._outside_memory for t in tensors_in(written_to(args, kwargs)))
 
+    def _compare(self, entry: Entry, new: list[torch.Tensor]) -> None:
+        """A model that keeps state nobody recorded gives something else when it is called again: say so."""
+        same = len(entry.made) == len(new) and all(
+            version_of(was) != version or _alike(was, now)
+            for (was, version), now in zip(entry.made, new, strict=True)
+        )
+        if not same and not self._again.differs:
+            self._again.differs = True
+            self._again.notes.append(say("watch.replay_differs"))
+
     def _pair(self, entry: Entry, replayed: Any) -> None:
         """What the program got from this call is stood in for by what the replay got. Where the two differ
         though nothing changed since (unrecorded randomness), the record is believed."""
@@ -296,6 +311,15 @@ def _equal(a: torch.Tensor, b: torch.Tensor) -> bool:
     if a.shape != b.shape or a.dtype != b.dtype or a.layout is not torch.strided:
         return a.layout is not torch.strided
     return bool(torch.equal(a, b)) or bool(((a == b) | ((a != a) & (b != b))).all())
+
+
+def _alike(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Equal but for the rounding of devices that add in any order."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    if a.layout is not torch.strided or not measurable(a):
+        return True
+    return bool(torch.allclose(a.detach(), b.detach(), rtol=1e-2, atol=1e-3, equal_nan=True))
 
 
 def _copy_of(tensor: torch.Tensor) -> torch.Tensor:

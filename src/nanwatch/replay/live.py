@@ -39,18 +39,17 @@ class _TimedTracer(OpTracer):
         self.budget = math.inf
         """Where `spent` must stop."""
         self.looking = False
+        self.unseen = False
+        """A derivative was taken inside a model in this step."""
         self.complete = True
         """Nothing of this step was left out."""
 
     def __torch_dispatch__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if (
-            not self.looking
-            or torch._C._current_autograd_node() is not None
-            or _capturing()
-            or _jit_tracing()
-        ):
+        derivative = torch._C._current_autograd_node() is not None
+        if not self.looking or derivative or _capturing() or _jit_tracing():
+            self.unseen = self.unseen or (derivative and self.looking)
             return function(*args, **(kwargs or {}))
         if self.spent > self.budget:
             self.looking = self.complete = False  # one long "step" must not eat the run
@@ -109,6 +108,7 @@ class LiveTracer:
         self._spent_before = self.tracer.spent
         self.active = self._affordable()
         self.tracer.complete = True
+        self.tracer.unseen = False
         elapsed = time.perf_counter() - self._began
         allowed = max(self._first_seconds, self._first_seconds + self._share * elapsed)
         self.tracer.budget = MOST_OVERDRAWN * max(allowed, self.tracer.spent + self._step_cost)

@@ -12,6 +12,7 @@ from nanwatch.replay.again import Again, run_again
 from nanwatch.replay.blame import Blame, first_harmful, hidden_births, looks_like_mask, silent_damage, way
 from nanwatch.replay.live import LiveTracer
 from nanwatch.replay.located import Located, birth_at, birth_of, hop_of, kind_of
+from nanwatch.replay.owners import owners_of
 from nanwatch.replay.roles import Roles
 from nanwatch.replay.samples import bad_rows, bad_rows_of_batch
 from nanwatch.replay.trace import Op, Operand, Trace
@@ -68,7 +69,8 @@ def _from_live_trace(trouble: Trouble, live: LiveTracer, roles: Roles) -> Locate
     blame = first_harmful(tracer.trace, sinks)
     if blame is None:
         return None
-    if blame.outside is not None and (trouble.seen_in == "gradients" or roles.computed(blame.outside.key)):
+    unseen = tracer.unseen or trouble.seen_in == "gradients"
+    if blame.outside is not None and (unseen or roles.computed(blame.outside.key)):
         return None
     if trouble.seen_in == "output" and _on_purpose(tracer.trace, sinks):
         return _Healthy()
@@ -87,12 +89,14 @@ def _from_replay(
     if trouble.seen_in == "output" and sinks and _on_purpose(tracer.trace, sinks):
         return _Healthy()
     blame = first_harmful(tracer.trace, sinks, backward) if sinks else None
-    if blame is not None:
+    if blame is not None and not (again.differs and blame.outside is not None):
         found = _located(trouble, tracer, live, roles, blame, sinks, "replay")
         found.notes += again.notes
         return found
     if trouble.scaler_search:
         return _Healthy()
+    if again.differs:
+        return _not_again(trouble, again)
     outside = next((t for t in bad if tracer.writers.get(t) is None), None)
     if outside is None and trouble.seen_in == "gradients" and not again.error:
         outside = next((t for _, t in trouble.sinks if roles.written_outside(key_of(t))), None)
@@ -136,7 +140,9 @@ def _not_again(trouble: Trouble, again: Again) -> Located:
         entry, phase = first, "forward" if first.kind == "module" else phase
     birth = birth_at(entry.stack if entry is not None else (), None, None)
     notes = [*again.notes]
-    if again.error is not None:
+    if again.differs:
+        pass  # said already
+    elif again.error is not None:
         notes.append(say("watch.replay_failed", error=f"{type(again.error).__name__}: {again.error}"))
     else:
         several = torch.distributed.is_available() and torch.distributed.is_initialized()
@@ -176,7 +182,7 @@ def _located(
     if blame.outside is not None and blame.op.phase == "optimizer":
         into_weights = True  # an earlier bad update, which was let through
     if blame.outside is not None and not (into_weights and not roles.weight(blame.outside.key)):
-        found = _brought_in(trouble, blame.outside, live, roles, [])
+        found = _brought_in(trouble, blame.outside, live, roles, [], blame.op.phase)
         return replace(found, by=by, travel=(hop_of(blame.op), *travel), hidden=hidden)
     op = blame.op
     phase = "weights" if into_weights else _phase(op, trouble, path)
@@ -201,6 +207,8 @@ def _writes_weights(op: Op, path: list[Op], roles: Roles) -> bool:
 
 
 def _phase(op: Op, trouble: Trouble, path: list[Op]) -> str:
+    if op.phase in ("loss", "data") and not op.modules and owners_of(op.stack, ()):
+        return "forward"
     if op.phase != "data":
         return op.phase
     if trouble.seen_in == "gradients":
@@ -210,7 +218,12 @@ def _phase(op: Op, trouble: Trouble, path: list[Op]) -> str:
 
 
 def _brought_in(
-    trouble: Trouble, operand: Operand, live: LiveTracer | None, roles: Roles, notes: list[str]
+    trouble: Trouble,
+    operand: Operand,
+    live: LiveTracer | None,
+    roles: Roles,
+    notes: list[str],
+    read_in: str = "forward",
 ) -> Located:
     """A tensor that was bad before any traced op read it: a weight, the batch, a loaded file."""
     weight = roles.weight(operand.key)
@@ -219,6 +232,8 @@ def _brought_in(
     samples = bad_rows_of_batch(trouble.tape) or bad_rows(tensor, trouble.tape) if phase == "data" else ()
     op = _known_writer(tensor, live) or roles.origin(operand.key)
     if op is not None:
+        if phase == "data" and op.after_root and read_in == "loss":
+            phase, samples = "loss", ()
         return _made_outside(trouble, op, phase, samples, roles, notes)
     stack = _arrival(tensor, live, trouble) or roles.last_write(operand.key)
     if stack is None and weight and trouble.last_update is not None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nanwatch.records import Birth, Hidden, Hop, Numbers
+from nanwatch.replay.owners import module_path
 from nanwatch.replay.roles import Roles
 from nanwatch.replay.trace import Op
 from nanwatch.watching.stack import Stack, read_stack, user_frame
@@ -29,7 +30,7 @@ class Located:
 
 
 def birth_of(op: Op, phase: str, roles: Roles) -> Birth:
-    module = op.module
+    module = module_path(op.stack, op.modules)
     if phase == "weights":
         owners = [w.module for w in (roles.weight(o.key) for o in op.bad_outputs) if w is not None]
         module = owners[0] if owners else module

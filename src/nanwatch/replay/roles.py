@@ -88,7 +88,8 @@ class Roles:
         for tensor in tensors_in((entry.args, entry.kwargs)):
             if key_of(tensor) not in target and measurable(tensor) and not is_finite(tensor):
                 return self.origin(key_of(tensor), depth + 1)
-        return call_again(entry, self._tape.step)
+        before = self._entries[: self._entries.index(entry)]
+        return call_again(entry, self._tape.step, any(e.kind == "module" for e in before))
 
     def last_write(self, key: int) -> Stack | None:
         entry = self._last_entry(key)

@@ -48,7 +48,7 @@ def batch_size(tape: Tape) -> int | None:
             for tensor in tensors_in((entry.args, entry.kwargs)):
                 if tensor.dim() > 0:
                     return int(tensor.shape[0])
-    for tensor in tape.used.values():
+    for tensor in [*tape.used.values(), *tape.made.values()]:
         if tensor.dim() > 0 and not tensor.requires_grad:
             return int(tensor.shape[0])
     return None

@@ -41,26 +41,26 @@ class OutsideMode(TorchFunctionMode):
         self._give_up = give_up
         self._on_stack = False
         self.listening = False
-        self._handling = False
+        self.handling = False
 
     def come_back(self) -> None:
         """Listen from now on. Cheap, and harmless when already listening."""
         self.listening = True
-        if not self._on_stack and not self._handling:
+        if not self._on_stack and not self.handling:
             _push(self)
             self._on_stack = True
 
     def stand_aside(self) -> None:
         """Leave the stack, or, when the program has put a mode of its own on top, only stop listening."""
         self.listening = False
-        if self._on_stack and not self._handling and _at(_depth() - 1) is self:
+        if self._on_stack and not self.handling and _at(_depth() - 1) is self:
             _pop()
             self._on_stack = False
 
     def leave_for_good(self) -> None:
         """Off the stack, wherever on it we are."""
         self.listening = False
-        if not self._on_stack or self._handling:
+        if not self._on_stack or self.handling:
             return
         above = []
         while _depth():
@@ -83,7 +83,7 @@ class OutsideMode(TorchFunctionMode):
             or _jit_tracing()
         ):
             return function(*args, **kwargs)
-        self._handling = True  # torch itself has taken this mode off the stack until we return
+        self.handling = True  # torch itself has taken this mode off the stack until we return
         try:
             try:
                 entry = self._listener.called(function, args, kwargs, sys._getframe(1))
@@ -102,7 +102,7 @@ class OutsideMode(TorchFunctionMode):
                     self._give_up(own)
             return outputs
         finally:
-            self._handling = False
+            self.handling = False
 
 
 _jit_tracing = torch._C._get_tracing_state

@@ -69,7 +69,7 @@ def _capturing() -> bool:
     return torch.cuda.is_current_stream_capturing()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Entry:
     """One call, so that it can be made again."""
 

@@ -313,12 +313,16 @@ class Watcher:
 
     def grad_done(self, gradients: Any) -> None:
         """`torch.autograd.grad` in a program that updates its weights by hand."""
+        if self.outside.handling:
+            return  # the call is being recorded: judged when it is on the tape
         if self._inside or self._in_step or self._training or not self.outside.listening:
             return
         bad = [("gradient", t) for t in tensors_in(gradients) if not is_finite(t)]
         if bad:
             self._trouble("gradients", bad)
             self._listen()
+        elif not self._root_done and not any(t.requires_grad for t in tensors_in(gradients)):
+            self._finish_step(self._verdict)  # no module, no optimizer: a step is a derivative
 
     # Custom autograd functions outside modules
 
