@@ -129,7 +129,7 @@ class Session:
     # Incidents
 
     def _report(self, trouble: Trouble) -> str | None:
-        can_skip = trouble.seen_in in ("loss", "gradients", "rank") and not trouble.scaler_search
+        can_skip = trouble.prevented and trouble.seen_in in ("loss", "gradients", "rank")
         if trouble.seen_in == "rank":
             return self._follow_the_other_rank(trouble.step)
         if len(self.incidents) >= MOST_LOCATED and not trouble.scaler_search:
@@ -235,6 +235,9 @@ class Session:
             watcher.shield.busy = False
         if located is None or located.by == "recorded facts":
             return False
+        if located.phase == "data" and recorder.failing is None:
+            return False  # something not finite lay about; nothing says that it ended the program
+        watcher.forget_pending_output()
         incident = self._incident(located, "raised", "exception")
         self.incidents.append(incident)
         self._show(incident, self._keep(incident, located))

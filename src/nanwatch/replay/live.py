@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -35,6 +36,7 @@ class _TimedTracer(OpTracer):
 
     def __init__(self, scope: Scope) -> None:
         super().__init__(scope)
+        self.give_up: Callable[[BaseException], None] | None = None
         self.spent = 0.0
         self.budget = math.inf
         """Where `spent` must stop."""
@@ -59,6 +61,12 @@ class _TimedTracer(OpTracer):
             return super().__torch_dispatch__(function, types, args, kwargs)
         finally:
             self.spent += time.perf_counter() - began
+
+    def failed(self, error: Exception) -> None:
+        """The program's own op has run: only the audit ends here."""
+        self.looking = self.complete = False
+        if self.give_up is not None:
+            self.give_up(error)
 
 
 _jit_tracing = torch._C._get_tracing_state
@@ -86,6 +94,9 @@ class LiveTracer:
         self._began = time.perf_counter()
         self._step_cost = 0.0
         self._spent_before = 0.0
+
+    def tell_errors_to(self, give_up: Callable[[BaseException], None]) -> None:
+        self.tracer.give_up = give_up
 
     @property
     def phase(self) -> str:

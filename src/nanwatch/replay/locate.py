@@ -72,7 +72,7 @@ def _from_live_trace(trouble: Trouble, live: LiveTracer, roles: Roles) -> Locate
     unseen = tracer.unseen or trouble.seen_in == "gradients"
     if blame.outside is not None and (unseen or roles.computed(blame.outside.key)):
         return None
-    if trouble.seen_in == "output" and _on_purpose(tracer.trace, sinks):
+    if trouble.seen_in in ("output", "exception") and _on_purpose(tracer.trace, sinks):
         return _Healthy()
     return _located(trouble, tracer, live, roles, blame, sinks, "live trace")
 
@@ -86,7 +86,7 @@ def _from_replay(
     sinks = [i for i in (tracer.writers.get(t) for t in bad) if i is not None]
     if trouble.seen_in == "exception" and not sinks:
         sinks = [index for _, index in tracer.writers.alive()]
-    if trouble.seen_in == "output" and sinks and _on_purpose(tracer.trace, sinks):
+    if trouble.seen_in in ("output", "exception") and sinks and _on_purpose(tracer.trace, sinks):
         return _Healthy()
     blame = first_harmful(tracer.trace, sinks, backward) if sinks else None
     if blame is not None and not (again.differs and blame.outside is not None):

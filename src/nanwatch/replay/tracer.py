@@ -99,17 +99,28 @@ class OpTracer(TorchDispatchMode):
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        facts = op_facts(function)
-        arguments = named_arguments(facts, args, kwargs)
-        inputs = tensors_by_name(arguments)
         node = torch._C._current_autograd_node()
-        before = self._before(facts, inputs) if facts.written else {}
+        before: dict[str, tuple[Numbers, Any]] = {}
+        try:
+            facts = op_facts(function)
+            arguments = named_arguments(facts, args, kwargs)
+            inputs = tensors_by_name(arguments)
+            before = self._before(facts, inputs) if facts.written else {}
+        except Exception as error:
+            self.failed(error)
+            return function(*args, **kwargs)
         outputs = function(*args, **kwargs)
-        with self._lock:
-            self._after(
-                function, facts, args, kwargs, arguments, inputs, before, outputs, node, sys._getframe(1)
-            )
+        frame = sys._getframe(1)
+        try:
+            with self._lock:
+                self._after(function, facts, args, kwargs, arguments, inputs, before, outputs, node, frame)
+        except Exception as error:
+            self.failed(error)
         return outputs
+
+    def failed(self, error: Exception) -> None:
+        """An error of our own: in a replay it ends the replay."""
+        raise error
 
     def _before(
         self, facts: OpFacts, inputs: list[tuple[str, torch.Tensor]]
@@ -170,6 +181,7 @@ class OpTracer(TorchDispatchMode):
             phase != "forward"
             or tensor.dtype not in LIMITED
             or tensor.layout is not torch.strided
+            or tensor.is_nested
             or not tensor.numel()
         ):
             return is_finite(tensor)
@@ -341,7 +353,10 @@ class OpTracer(TorchDispatchMode):
 
 
 def measurable(tensor: torch.Tensor) -> bool:
-    return (tensor.is_floating_point() or tensor.is_complex()) and tensor.device.type != "meta"
+    """Whether the tensor has values to look at: not on the meta device, not a compiler's stand-in."""
+    if tensor.device.type == "meta" or type(tensor).__name__ in ("FakeTensor", "FunctionalTensor"):
+        return False
+    return tensor.is_floating_point() or tensor.is_complex()
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor | None:

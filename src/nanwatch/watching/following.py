@@ -95,6 +95,8 @@ class Following:
 
     def _ours(self) -> bool:
         """Whether a call is the program's own, on the thread that is watched."""
+        if torch.compiler.is_dynamo_compiling():
+            return False
         if self._shield.busy or self._shield.broken or threading.get_ident() != self._home:
             return False
         return torch._C._get_tracing_state() is None  # torch.jit.trace would record what we do

@@ -53,7 +53,7 @@ class OutsideMode(TorchFunctionMode):
     def stand_aside(self) -> None:
         """Leave the stack, or, when the program has put a mode of its own on top, only stop listening."""
         self.listening = False
-        if self._on_stack and not self.handling and _at(_depth() - 1) is self:
+        if self._on_stack and not self.handling and _depth() and _at(_depth() - 1) is self:
             _pop()
             self._on_stack = False
 
@@ -76,13 +76,10 @@ class OutsideMode(TorchFunctionMode):
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if (
-            torch.compiler.is_dynamo_compiling()
-            or not self.listening
-            or _in_compiled_code()
-            or _jit_tracing()
-        ):
+        if torch.compiler.is_dynamo_compiling():
             return function(*args, **kwargs)
+        if not self.listening or _in_compiled_code() or _jit_tracing():
+            return self._let_through(function, args, kwargs)
         self.handling = True  # torch itself has taken this mode off the stack until we return
         try:
             try:
@@ -103,6 +100,13 @@ class OutsideMode(TorchFunctionMode):
             return outputs
         finally:
             self.handling = False
+
+    def _let_through(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        was, self.handling = self.handling, True
+        try:
+            return function(*args, **kwargs)
+        finally:
+            self.handling = was
 
 
 _jit_tracing = torch._C._get_tracing_state

@@ -89,8 +89,10 @@ def is_own(file: str) -> bool:
 @lru_cache(maxsize=4096)
 def is_library(file: str) -> bool:
     """Python's own files, installed packages and nanwatch itself are library; all else is the user's."""
-    if any(file.startswith(folder) for folder in _user_folders):
-        return False
+    mine = max((folder for folder in _user_folders if file.startswith(folder)), key=len, default=None)
+    if mine is not None:  # a virtual environment may lie inside the project
+        installed = f"{os.sep}site-packages{os.sep}" in os.sep + file[len(mine) :]
+        return installed or any(f.startswith(mine) and file.startswith(f) for f in _library_folders())
     if file.startswith("<"):
         return not file.startswith(("<stdin>", "<string>", "<ipython", "<console>"))
     if file.startswith(_own_folder) or f"{os.sep}site-packages{os.sep}" in file:

@@ -73,6 +73,8 @@ class Watcher:
         self._host = HostSentinel()
         self._device = DeviceSentinel()
         self.live = self._live = live
+        if live is not None:
+            live.tell_errors_to(self.shield.give_up)
         self._home = threading.get_ident()
         self._optimizers: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._held_back: list[dict[str, Any]] | None = None
@@ -255,6 +257,9 @@ class Watcher:
             self.recorder.forget_all_but(entry)
         self._listen()
 
+    def forget_pending_output(self) -> None:
+        self._pending_output = None
+
     def _judge_pending_output(self) -> None:
         """A model called with gradients on and no backward after it: inference without no_grad."""
         pending, self._pending_output = self._pending_output, None
@@ -411,7 +416,7 @@ class Watcher:
         sinks: list[tuple[str, torch.Tensor]] = []
         sinks += [("loss", loss) for loss in self._losses if not is_finite(loss)]
         sinks += [("gradient", g) for g in gradients if not is_finite(g)]
-        action = self._trouble(verdict.bad or "", sinks, optimizer)
+        action = self._trouble(verdict.bad or "", sinks, optimizer, prevented=optimizer is not None)
         if action == "skip" and optimizer is not None:
             self._hold_back(optimizer)
             self._put_buffers_back(self.recorder.tape)
@@ -564,7 +569,7 @@ class Watcher:
         self._event("scaler-skip")
         verdict = self._host.judge(self._losses, [], None)
         if verdict.bad is not None:
-            self._act_on(verdict, [], optimizer)
+            self._trouble("loss", [("loss", loss) for loss in self._losses if not is_finite(loss)], optimizer)
         elif self._skip_seconds < FREE_SKIP_SECONDS + SKIP_SHARE * (time.perf_counter() - self._started):
             began = time.perf_counter()
             self._trouble("gradients", [], optimizer, scaler_search=True)
