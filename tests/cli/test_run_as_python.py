@@ -410,7 +410,6 @@ def test_the_installed_command(workshop: Workshop) -> None:
     assert (done.stdout, done.returncode) == (plain.stdout, 0)
 
 
-@pytest.mark.xfail(strict=True, reason="post_mortem.py blames any non-finite variable for any exception")
 @pytest.mark.parametrize("end", ["raise ValueError('another')", "sys.exit(7)"])
 def test_infinities_on_purpose_are_not_blamed_for_another_end(workshop: Workshop, end: str) -> None:
     workshop.write(
@@ -428,7 +427,6 @@ def test_infinities_on_purpose_are_not_blamed_for_another_end(workshop: Workshop
     assert list((workshop.runs / "incidents").iterdir()) == []
 
 
-@pytest.mark.xfail(strict=True, reason="stack.py is_library: all below the script's folder is the user's")
 def test_a_virtual_environment_inside_the_project(workshop: Workshop) -> None:
     """Scripts often lie beside their `.venv`: what is installed there is library all the same."""
     (workshop.folder / ".venv").symlink_to(sys.prefix)

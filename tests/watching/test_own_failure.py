@@ -235,7 +235,7 @@ SCRIPT = """
     "patch",
     [
         "Recorder.module_begins",
-        pytest.param("OpTracer._after", marks=pytest.mark.xfail(strict=True, reason=ESCAPES)),
+        "OpTracer._after",
     ],
 )
 def test_in_a_real_run(workshop: Workshop, patch: str) -> None:

@@ -266,9 +266,6 @@ def test_a_scalers_search_is_no_incident(watch: Watch) -> None:
     assert_same(found, expected)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="_scaler_skipped holds groups back after the step; nobody gives them back"
-)
 def test_a_bad_loss_under_a_scaler(watch: Watch) -> None:
     session = watch(policy="skip")
     found = scaled(4, None, 2.0**8)
@@ -301,7 +298,6 @@ def test_an_update_by_hand_is_stopped_before_it_is_made(watch: Watch) -> None:
     assert_same([p.detach() for p in model.parameters()], [before[0][n] for n, _ in model.named_parameters()])
 
 
-@pytest.mark.xfail(strict=True, reason="action is 'skipped' though nothing was held back")
 def test_an_update_by_hand_cannot_be_skipped_and_is_not_said_to_be(watch: Watch) -> None:
     session = watch(policy="skip")
     model = by_hand(2)
@@ -388,17 +384,12 @@ def test_a_program_that_only_infers(workshop: Workshop, policy: str, code: int, 
     assert incident["birth"]["op"] in ("aten.addmm.default", "aten.linear.default")
 
 
-TWICE = pytest.mark.xfail(
-    strict=True, reason="post_mortem reports the pending output, finish reports it again"
-)
-
-
 @pytest.mark.parametrize(
     "end",
     [
         "",
-        pytest.param("import sys; sys.exit(5)", marks=TWICE),
-        pytest.param("raise KeyError('own')", marks=TWICE),
+        "import sys; sys.exit(5)",
+        "raise KeyError('own')",
     ],
 )
 def test_a_verdict_that_comes_with_the_end(workshop: Workshop, end: str) -> None:
