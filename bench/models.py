@@ -79,8 +79,8 @@ def _pictures(device: torch.device) -> tuple[Tensor, Tensor]:
 
 def cpu_tasks() -> list[Task]:
     return [
-        Task("GPT 4x128, batch 8x64", lambda: GPT(4, 128, 4, 512, 64), _tokens(512, 8, 64), 6),
-        Task("MLP 784-1024-1024-10, batch 512", mlp, _pictures, 6),
+        Task("GPT 4x128, batch 8x64", lambda: GPT(4, 128, 4, 512, 64), _tokens(512, 8, 64), 10),
+        Task("MLP 784-1024-1024-10, batch 512", mlp, _pictures, 10),
     ]
 
 

@@ -4,10 +4,10 @@
     python -m bench.overhead --rounds 12 --json overhead.json
     python -m bench.overhead --only nanwatch
 
-In every round each way trains a copy of the model for a few steps, right after an unwatched copy has done
-the same; the lower quartiles of all rounds are compared, so that what else the machine does counts
-little. nanwatch is measured as it is after its first
-seconds: sentinel, recorder, run folder and the audit's share of 1% are on.
+In every round each way trains the model for a few steps, between two times as many unwatched ones of the
+same model: one ratio. The middle one of all rounds is shown, with the two between which half of them lie, so
+that what else the machine does counts little and can be seen. nanwatch is measured as it is between two of
+its audits: sentinel, recorder and run folder. The audit's share (1%) comes on top.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import copy
+import itertools
 import json
 import statistics
 import sys
@@ -111,26 +112,28 @@ class Trainer:
         torch.manual_seed(0)
         self.batches = [task.batch(device) for _ in range(4)]
 
-    def train(self, steps: int) -> None:
+    def train(self, steps: int) -> list[float]:
+        """How long each step took, as far as the host can tell."""
+        times = [time.perf_counter()]
         for index in range(steps):
             x, y = self.batches[index % len(self.batches)]
             loss = self.task.loss(self.called, x, y)
             self.optimizer.zero_grad()
             loss.backward()
             self.optimizer.step()
+            times.append(time.perf_counter())
+        return [after - before for before, after in itertools.pairwise(times)]
 
-    def seconds(self, watch: Watch) -> float:
+    def seconds(self, watch: Watch) -> list[float]:
         with watch(self.model):
             self.train(2)
-            self._settle()
+            if self.device.type != "cuda":
+                return self.train(self.task.steps)
+            torch.cuda.synchronize()
             began = time.perf_counter()
             self.train(self.task.steps)
-            self._settle()
-            return (time.perf_counter() - began) / self.task.steps
-
-    def _settle(self) -> None:
-        if self.device.type == "cuda":
             torch.cuda.synchronize()
+            return [(time.perf_counter() - began) / self.task.steps]
 
 
 def measure(
@@ -139,58 +142,58 @@ def measure(
     torch.manual_seed(0)
     model = task.build().to(device)
     chosen = {name: way for name, way in ways(True, compiled).items() if only in name}
-    plain = Trainer(task, model, device, True, compiled)
-    watched = Trainer(task, model, device, True, compiled)
-    for trainer in (plain, watched):
-        trainer.train(3)
+    trainer = Trainer(task, model, device, True, compiled)
+    trainer.train(3)
     unwatched: list[float] = []
-    costs: dict[str, list[float]] = {name: [] for name in chosen}
+    ratios: dict[str, list[float]] = {name: [] for name in chosen}
     for round_number in range(rounds):
         for name, way in chosen.items():
-            unwatched.append(plain.seconds(bare))
-            costs[name].append(watched.seconds(way))
+            before = statistics.median(trainer.seconds(bare))
+            watched = statistics.median(trainer.seconds(way))
+            after = statistics.median(trainer.seconds(bare))
+            ratios[name].append(watched / ((before + after) / 2))
+            unwatched += [before, after]
         print(f"\r{task.name}: round {round_number + 1} of {rounds}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
-    base = quiet(unwatched)
     return [
         {
             "task": task.name + (", compiled" if compiled else ""),
             "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
             "way": name,
-            "ratio": round(quiet(found) / base, 3),
-            "unwatched_ms": round(1000 * base, 3),
-            "noise": round(quiet(unwatched[1::2]) / quiet(unwatched[::2]), 3),
+            "ratio": round(statistics.median(found), 3),
+            "middle_half": [round(q, 3) for q in statistics.quantiles(found, n=4)[::2]],
+            "unwatched_ms": round(1000 * statistics.median(unwatched), 3),
+            "rounds": rounds,
         }
-        for name, found in costs.items()
+        for name, found in ratios.items()
     ]
 
 
-def quiet(seconds: list[float]) -> float:
-    """The time of a step when nothing else disturbed the machine: the lower quartile."""
-    return statistics.quantiles(seconds, n=4)[0] if len(seconds) > 1 else seconds[0]
-
-
 def show(rows: list[dict[str, Any]]) -> None:
-    print(f"\ntorch {torch.__version__}; ratio to the unwatched step, lower quartiles of all rounds")
+    print(f"\ntorch {torch.__version__}; ratio to the unwatched step: the middle one of all rounds, and")
+    print("the two between which half of them lie")
     last = None
     for row in rows:
         head = (row["task"], row["device"])
         if head != last:
             last = head
             print(f"\n{row['task']} on {row['device']}")
-            print(f"  {'unwatched':38} {row['unwatched_ms']} ms (against itself x{row['noise']:.3f})")
-        print(f"  {row['way']:38} x{row['ratio']:.3f}")
+            print(f"  {'unwatched':38} {row['unwatched_ms']} ms, {row['rounds']} rounds")
+        low, high = row["middle_half"]
+        print(f"  {row['way']:38} x{row['ratio']:.3f}  ({low:.3f} to {high:.3f})")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--rounds", type=int, default=30, help="at least 2")
     parser.add_argument("--only", default="", help="only the ways whose name contains this")
     parser.add_argument("--json", type=Path, default=None)
     parser.add_argument("--skip-cpu", action="store_true")
     options = parser.parse_args()
+    if options.rounds < 2:
+        parser.error(f"--rounds {options.rounds}: at least 2 are needed to show how far they lie apart")
     rows: list[dict[str, Any]] = []
     if not options.skip_cpu:
         for task in cpu_tasks():

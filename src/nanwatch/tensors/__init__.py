@@ -2,7 +2,8 @@
 
     numbers(t), many_numbers(ts)   records.Numbers, on the host
     is_finite(t)                   the verdict alone, on the host
-    norm_and_verdict(gradients)    the total norm, left on the device: non-finite when a gradient is
+    norms_by_device(gradients)     the total norm, left on the device: non-finite when a gradient is
+    norm_and_verdict(gradients)    the same, on the host too a tensor
     statistics(x)                  torch.ops.nanwatch.statistics: seven numbers, left on the device
 
 The CPU kernels are C, compiled in the background by the first call and cached for the user; until they are
@@ -10,7 +11,7 @@ ready, and where there is no compiler, torch does the same more slowly. `wait_un
 """
 
 from nanwatch.tensors.compiled import wait_until_ready
-from nanwatch.tensors.gradients import norm_and_verdict
+from nanwatch.tensors.gradients import norm_and_verdict, norms_by_device
 from nanwatch.tensors.measure import many_numbers, numbers
 from nanwatch.tensors.statistics_op import FIELDS, statistics
 from nanwatch.tensors.verdict import is_finite
@@ -20,6 +21,7 @@ __all__ = [
     "is_finite",
     "many_numbers",
     "norm_and_verdict",
+    "norms_by_device",
     "numbers",
     "statistics",
     "wait_until_ready",

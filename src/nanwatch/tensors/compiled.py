@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 
 FLAGS = "-O3 -std=gnu11 -fopenmp-simd -fno-math-errno -fno-trapping-math -shared -fPIC -pthread"
+OPENMP = ("libgomp", "libiomp", "libomp")
 COMPILERS = ("cc", "gcc", "clang")
 SECONDS_BETWEEN_LOOKS = 0.05
 COMPILE_THEN_RENAME = """
@@ -145,4 +146,26 @@ def _load(path: Path) -> ctypes.CDLL:
     found.nanwatch_squares.argtypes = [pointer, pointer, pointer, count, small]
     found.nanwatch_squares.restype = ctypes.c_double
     found.nanwatch_bytes.argtypes = [pointer, count, pointer]
+    found.nanwatch_use_team.argtypes = [pointer]
+    found.nanwatch_use_team(_team_of_torch())
     return found
+
+
+def _team_of_torch() -> int | None:
+    """`GOMP_parallel` of the OpenMP library that torch runs its loops with, where there is exactly one."""
+    try:
+        with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+            files = {line.split(maxsplit=5)[5].strip() for line in maps if "omp" in line and ".so" in line}
+        (path,) = (file for file in files if os.path.basename(file).startswith(OPENMP))
+        return ctypes.cast(ctypes.CDLL(path).GOMP_parallel, ctypes.c_void_p).value
+    except (OSError, ValueError, AttributeError, IndexError):
+        return None
+
+
+def _forked() -> None:
+    """A team does not survive a fork."""
+    if _library is not None:
+        _library.nanwatch_use_team(None)
+
+
+os.register_at_fork(after_in_child=_forked)

@@ -1,4 +1,4 @@
-"""`norm_and_verdict`: one number that is not finite when some gradient is not: the watcher's hot path."""
+"""`norms_by_device`: one number that is not finite when some gradient is not: the watcher's hot path."""
 
 from __future__ import annotations
 
@@ -23,39 +23,51 @@ PLAIN_TYPES = frozenset({Tensor, Parameter})
 FLOAT_DTYPES = frozenset(FLOATS)
 STRIDED = frozenset({torch.strided})
 
-_dtype_of, _layout_of, _is_nested = (attrgetter(name) for name in ("dtype", "layout", "is_nested"))
+LARGEST = torch.finfo(torch.float32).max
+
+_dtype_of, _layout_of, _is_nested, _is_on_host = (
+    attrgetter(name) for name in ("dtype", "layout", "is_nested", "is_cpu")
+)
 
 
-WORTH_OUR_THREADS = 2**24
-"""Below this many values torch's own threads, which are still awake from the backward, are quicker."""
-
-
-WORTH_A_CALL = 2**17
-"""Gradients of fewer values are summed together, in one call of ours."""
-
-
-def norm_and_verdict(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """One 0-dim float32 tensor for each device that holds a gradient: their total L2 norm, not waited for.
+def norms_by_device(tensors: Iterable[Tensor]) -> list[float | Tensor]:
+    """One number for each device that holds a gradient: their total L2 norm. On the host's it is a float; on
+    another device a 0-dim float32 tensor that nobody has waited for.
 
     It is not finite when some gradient is not, and also, in rare cases, when finite gradients are so large
     that their norm (on CUDA: the square of one chunk's norm) does not fit float32: confirm with `is_finite`.
     No tensors give an empty list. May be called while a CUDA graph is captured.
     """
+    gradients = tensors if isinstance(tensors, list) else list(tensors)
     with plain_dispatch():
+        if gradients and all(map(_is_on_host, gradients)):
+            return [_norm_on_host(gradients)]
         by_device: dict[torch.device, list[Tensor]] = {}
-        for t in tensors:
+        for t in gradients:
             by_device.setdefault(t.device, []).append(t)
-        return [_norm(device, group) for device, group in by_device.items()]
+        return [
+            _norm_on_cuda(device, group) if device.type == "cuda" else _norm_on_host(group)
+            for device, group in by_device.items()
+        ]
 
 
-def _norm(device: torch.device, gradients: list[Tensor]) -> Tensor:
+def norm_and_verdict(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """`norms_by_device`, each as a 0-dim float32 tensor."""
+    found = norms_by_device(tensors)
+    return [n if isinstance(n, Tensor) else torch.tensor(n, dtype=torch.float32) for n in found]
+
+
+def _norm_on_cuda(device: torch.device, gradients: list[Tensor]) -> Tensor:
     rows, others = _plain_rows(gradients)
-    if device.type == "cuda":
-        return _with_others_on_cuda(norm_of_rows(rows, device), others)
-    if device.type != "cpu":
+    return _with_others_on_cuda(norm_of_rows(rows, device), others)
+
+
+def _norm_on_host(gradients: list[Tensor]) -> float:
+    rows, others = _plain_rows(gradients)
+    if rows and not rows[0].is_cpu:
         rows, others = [], gradients
-    squares = _squares_on_the_host(rows) + sum(_squares_of_any(g) for g in others)
-    return torch.tensor(squares, dtype=torch.float64).sqrt().to(torch.float32)
+    norm = math.sqrt(_squares_on_the_host(rows) + sum(_squares_of_any(g) for g in others))
+    return norm if norm <= LARGEST else norm * math.inf
 
 
 def _plain_rows(gradients: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
@@ -102,11 +114,7 @@ def _squares_on_the_host(rows: list[Tensor]) -> float:
     library = compiled.library()
     if library is None:
         return sum(map(_squares_by_torch, rows))
-    if sum(map(Tensor.numel, rows)) >= WORTH_OUR_THREADS:
-        return _squares_by_ours(library, rows, torch.get_num_threads())
-    large = [row for row in rows if row.numel() >= WORTH_A_CALL]
-    small = [row for row in rows if row.numel() < WORTH_A_CALL] if large else rows
-    return sum(map(_squares_by_torch, large)) + (_squares_by_ours(library, small, 1) if small else 0.0)
+    return _squares_by_ours(library, rows, torch.get_num_threads())
 
 
 def _squares_by_ours(library: Any, rows: list[Tensor], threads: int) -> float:

@@ -6,7 +6,8 @@
  * masked, counted and in double. That also catches float squares that overflow or vanish.
  *
  * Partial results are combined in the order of the chunks: the answer does not depend on the threads.
- * Threads live for one call only, so nothing is left behind that a fork could break. */
+ * The work is given to torch's own team of threads, which is still awake from the op before; without one,
+ * threads live for one call only, so that nothing is left behind that a fork could break. */
 
 #include <float.h>
 #include <math.h>
@@ -361,7 +362,20 @@ static void *take_chunks(void *argument) {
     }
 }
 
+typedef void (*Team)(void (*work)(void *), void *argument, unsigned threads, unsigned flags);
+
+static Team team = NULL;
+
+/* `found`: GOMP_parallel of the OpenMP library that torch has loaded, or NULL for threads of our own. */
+void nanwatch_use_team(void *found) { team = (Team)found; }
+
+static void take_chunks_in_a_team(void *job) { take_chunks(job); }
+
 static void run_threads(Job *job, int threads) {
+    if (team && threads > 1) {
+        team(take_chunks_in_a_team, job, (unsigned)threads, 0);
+        return;
+    }
     pthread_t started[MAX_THREADS];
     int running = 0;
     while (running < threads - 1 && !pthread_create(&started[running], NULL, take_chunks, job)) running++;
@@ -373,6 +387,7 @@ static int threads_worth_it(const Job *job, int allowed) {
     size_t bytes = 0;
     for (size_t i = 0; i < job->tensors; i++) bytes += (size_t)job->counts[i] * ITEM_SIZE[job->types[i]];
     size_t worth = 1 + bytes / BYTES_WORTH_A_THREAD;
+    if (team) return worth > 1 ? allowed : 1; /* a team of another size would have to be formed anew */
     if (allowed > MAX_THREADS) allowed = MAX_THREADS;
     return worth < (size_t)allowed ? (int)worth : allowed;
 }

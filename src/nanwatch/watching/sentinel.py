@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from nanwatch.tensors import is_finite, norm_and_verdict
+from nanwatch.tensors import is_finite, norm_and_verdict, norms_by_device
 
 LATE_STEPS = 2
 """How many steps the host may run ahead of the device before it waits for a verdict."""
@@ -31,7 +31,7 @@ class Verdict:
 
 
 def gradients_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-    return [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+    return [g for group in optimizer.param_groups for p in group["params"] if (g := p.grad) is not None]
 
 
 class HostSentinel:
@@ -41,9 +41,11 @@ class HostSentinel:
         self, losses: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor], norm: torch.Tensor | None
     ) -> Verdict:
         """`losses`: one per backward since the last step (gradient accumulation)."""
-        norms = [norm] if norm is not None else norm_and_verdict(gradients)
-        values = read_scalars([*losses, *norms])
-        loss_values, norm_values = values[: len(losses)], values[len(losses) :]
+        norms = [norm] if norm is not None else norms_by_device(gradients)
+        waiting = [n for n in norms if isinstance(n, torch.Tensor)]
+        values = read_scalars([*losses, *waiting])
+        loss_values = values[: len(losses)]
+        norm_values = values[len(losses) :] + [n for n in norms if isinstance(n, float)]
         loss_value = loss_values[-1] if loss_values else None
         norm_value = math.hypot(*norm_values) if norm_values else None
         if not all(map(math.isfinite, loss_values)):
@@ -70,7 +72,7 @@ def _all_finite(gradients: Iterable[torch.Tensor]) -> bool:
 
 def read_scalars(values: Sequence[torch.Tensor]) -> list[float]:
     """The values on the host, with one wait for the device at most. A value of many numbers is summed."""
-    if all(v.device.type == "cpu" for v in values):
+    if all(v.is_cpu for v in values):
         return [_real(v.item() if v.numel() == 1 else v.double().sum().item()) for v in values]
     sums = [torch.view_as_real(v).double().sum() if v.is_complex() else v.double().sum() for v in values]
     device = next(s.device for s in sums if s.device.type != "cpu")

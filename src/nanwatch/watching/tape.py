@@ -33,7 +33,13 @@ class Context:
 
     @staticmethod
     def now() -> Context:
-        return Context(torch.is_grad_enabled(), torch.is_inference_mode_enabled(), _autocast_now())
+        if torch.is_inference_mode_enabled() or torch._C._is_any_autocast_enabled():
+            return Context(torch.is_grad_enabled(), torch.is_inference_mode_enabled(), _autocast_now())
+        return PLAIN_WITH_GRAD if torch.is_grad_enabled() else PLAIN_WITHOUT_GRAD
+
+
+PLAIN_WITH_GRAD = Context(True, False, ())
+PLAIN_WITHOUT_GRAD = Context(False, False, ())
 
 
 def _autocast_now() -> tuple[tuple[str, bool, torch.dtype], ...]:
