@@ -54,7 +54,8 @@ def norms_by_device(tensors: Iterable[Tensor]) -> list[float | Tensor]:
 def norm_and_verdict(tensors: Iterable[Tensor]) -> list[Tensor]:
     """`norms_by_device`, each as a 0-dim float32 tensor."""
     found = norms_by_device(tensors)
-    return [n if isinstance(n, Tensor) else torch.tensor(n, dtype=torch.float32) for n in found]
+    with plain_dispatch():
+        return [n if isinstance(n, Tensor) else torch.tensor(n, dtype=torch.float32) for n in found]
 
 
 def _norm_on_cuda(device: torch.device, gradients: list[Tensor]) -> Tensor:
