@@ -152,7 +152,6 @@ def test_closed_in_the_middle_of_a_step(tmp_path: Path) -> None:
     optimizer.step()
 
 
-@pytest.mark.xfail(strict=True, reason="live.py leave_for_good leaves the tracer under a mode of the program")
 def test_opened_and_closed_under_a_mode_of_the_program(tmp_path: Path) -> None:
     """Modes that the program itself has on the stack stay there, in their order."""
     from torch.overrides import TorchFunctionMode
@@ -204,9 +203,6 @@ def test_sessions_one_after_the_other_and_one_inside_the_other(tmp_path: Path) -
     assert (outer.watcher.step, inner.watcher.step) == (3, 1)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="following.py uninstall cannot take off a wrapper that was wrapped again"
-)
 def test_sessions_closed_in_the_order_they_were_opened(tmp_path: Path) -> None:
     before = taps()
     first = nanwatch.watch(dir=tmp_path / "first")
@@ -254,9 +250,6 @@ def test_functions_taken_before_and_during_work_after(tmp_path: Path) -> None:
     assert compiled(torch.ones(1)).item() == 2.0
 
 
-@pytest.mark.xfail(
-    strict=True, reason="following.py register_at_fork holds the watcher and its tape for ever"
-)
 def test_a_closed_session_holds_nothing_of_the_program(tmp_path: Path) -> None:
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -34,14 +34,14 @@ WHILE_ALL_IS_WELL = """
     watching.sentinel:HostSentinel.judge
     watching.watcher:Watcher.backward_begins
     watching.watcher:Watcher.backward_done
-    watching.watcher:Watcher.step_begins
-    watching.watcher:Watcher.step_done
-    watching.watcher:Watcher.clipped
+    watching.updates:Updates.begins
+    watching.updates:Updates.done
+    watching.updates:Updates.clipped
     watching.watcher:Watcher.quiet_begins
     watching.watcher:Watcher.quiet_done
     watching.watcher:Watcher.arrived
     watching.watcher:Watcher._root_returned
-    watching.watcher:Watcher._facts
+    watching.step:Step.facts
     replay.tracer:OpTracer._after
     replay.tracer:OpTracer._before
     replay.tracer:OpTracer.new_step
@@ -55,30 +55,14 @@ WHILE_ALL_IS_WELL = """
     replay.live:LiveTracer.bad_update
     show.folder:RunFolder.append_step
 """.split()
-STAYS = "outside.py leave_for_good does nothing while the mode handles a call: it stays on the stack"
-ESCAPES = "tracer.py __torch_dispatch__ is not shielded: its error becomes the program's"
-KNOWN = {
-    "watching.recorder:Recorder.called": STAYS,
-    "watching.recorder:Recorder.returned": STAYS,
-    "watching.recorder:Recorder.backward_begins": STAYS,
-    "watching.tape:Tape.add": STAYS,
-    "watching.tape:Rng.now": STAYS,
-    "watching.watcher:Watcher.backward_begins": STAYS,
-    "watching.watcher:Watcher.backward_done": STAYS,
-    "replay.tracer:OpTracer._after": ESCAPES,
-    "replay.tracer:OpTracer._before": ESCAPES,
-    "replay.tracer:OpTracer._note_origin": ESCAPES,
-    "replay.tracer:measurable": ESCAPES,
-    "replay.live:LiveTracer.pause": "watcher.py close stops at the first part that fails to come off",
-}
 ON_A_BAD_STEP = """
     adapters.plain:locate
     replay.locate:run_again
     adapters.plain:terminal.render
     adapters.plain:terminal.write
-    watching.watcher:Watcher._act_on
-    watching.watcher:Watcher._hold_back
-    watching.watcher:Watcher._put_buffers_back
+    watching.updates:Updates._act_on
+    watching.updates:Updates._hold_back
+    watching.recorder:Recorder.put_buffers_back
 """.split()
 
 
@@ -123,12 +107,7 @@ def lines_of(capfd: pytest.CaptureFixture[str]) -> list[str]:
     return capfd.readouterr().err.splitlines()
 
 
-def known(target: str) -> Any:
-    marks = [pytest.mark.xfail(strict=True, reason=KNOWN[target])] if target in KNOWN else []
-    return pytest.param(target, marks=marks)
-
-
-@pytest.mark.parametrize("target", map(known, WHILE_ALL_IS_WELL))
+@pytest.mark.parametrize("target", WHILE_ALL_IS_WELL)
 def test_while_all_is_well(
     target: str, watch: Watch, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -179,7 +158,7 @@ def test_on_a_bad_step(
     target: str, policy: str, watch: Watch, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The training goes on, as it would have without nanwatch: with its NaN."""
-    only_skip = target.endswith(("_hold_back", "_put_buffers_back"))
+    only_skip = target.endswith(("_hold_back", "put_buffers_back"))
     if only_skip and policy != "skip":
         pytest.skip("used by the policy skip only")
     expected = train(BAD_STEP)
@@ -191,7 +170,7 @@ def test_on_a_bad_step(
     assert calls[0] >= 1, "never called: the test tests nothing"
     lines = [line for line in lines_of(capfd) if line.startswith("nanwatch:")]
     assert len(lines) == 1 and lines[0].endswith(STEPPED_ASIDE), lines
-    if not target.endswith("_put_buffers_back"):  # the step was held back by then
+    if not target.endswith("put_buffers_back"):  # the step was held back by then
         assert_same(found, expected)
 
 

@@ -216,12 +216,7 @@ def test_closures(watch: Watch, name: str) -> None:
     "name",
     [
         "sgd",
-        pytest.param(
-            "lbfgs",
-            marks=pytest.mark.xfail(
-                strict=True, reason="_hold_back empties param_groups; LBFGS steps on _params"
-            ),
-        ),
+        "lbfgs",
     ],
 )
 def test_a_bad_closure_is_skipped(watch: Watch, name: str) -> None:

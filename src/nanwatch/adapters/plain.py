@@ -66,7 +66,7 @@ class Session:
         self._log_broken = False
         self._open_folder(folder, name, command)
         live = LiveTracer(audit_seconds, audit_share) if audit_seconds or audit_share else None
-        self.watcher = Watcher(self._report, self._log, mode, policy != "observe", live)
+        self.watcher = Watcher(self._report, self._log, mode, policy, live)
         self.watcher.start()
 
     def __enter__(self) -> Session:
@@ -225,7 +225,7 @@ class Session:
         seen_in = "exception" if sinks else "gradients"
         trouble = Trouble(watcher.step, seen_in, recorder.tape, tuple(recorder.finished), sinks)
         trouble.live = watcher.live
-        trouble.last_update = watcher.last_update
+        trouble.last_update = watcher.updates.last
         if trouble.live is not None:
             trouble.live.pause()
         watcher.shield.busy = True

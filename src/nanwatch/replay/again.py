@@ -18,12 +18,12 @@ from torch import nn
 from nanwatch.messages import say
 from nanwatch.replay.trace import Op
 from nanwatch.replay.tracer import OpTracer, measurable
+from nanwatch.watching.about_models import leaves_of
 from nanwatch.watching.module_calls import ModuleCalls, Scope
 from nanwatch.watching.recorder import MISSING
 from nanwatch.watching.storages import key_of
 from nanwatch.watching.tape import Context, Entry, Rng, Tape, map_tensors, tensors_in, version_of
 from nanwatch.watching.torch_functions import changes_its_input, written_to
-from nanwatch.watching.watcher import leaves_of, phase_of
 
 
 @dataclass
@@ -201,7 +201,7 @@ class _Player:
         if entry.rng is not None:
             entry.rng.put_back()
         self._tracer.base = entry.stack
-        self._tracer.phase = phase_of(entry.call) if isinstance(entry.call, nn.Module) else "outside"
+        self._tracer.phase = entry.phase if isinstance(entry.call, nn.Module) else "outside"
         with _context(entry.context):
             outputs = self._call(entry, args, kwargs)
         self._pair(entry, outputs)

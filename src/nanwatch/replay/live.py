@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _pop_mode, _push_mode
 
 from nanwatch.replay.blame import first_harmful, hidden_births, silent_damage
 from nanwatch.replay.trace import Op
@@ -153,9 +154,32 @@ class LiveTracer:
             self.tracer.__exit__(None, None, None)
             self._on = False
 
-    def leave_for_good(self) -> None:
-        self.active = False
-        self.pause()
+    def leave_for_good(self) -> bool:
+        """Off the stack, wherever on it we are; False while the tracer handles an op, since torch will put
+        it back after that."""
+        self.active = self.tracer.looking = False
+        if not self._on:
+            return True
+        above: list[Any] = []
+        while _depth() and _at(_depth() - 1) is not self.tracer:
+            above.append(_pop_mode())
+        there = bool(_depth())
+        if there:
+            self.tracer.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+            self._on = False
+        for mode in reversed(above):
+            _push_mode(mode)
+        return there
+
+    @property
+    def ops_seen(self) -> int:
+        return self.tracer.next_index
+
+    def was_loss_since(self, seen: int) -> None:
+        """The module that was called then has turned out to be a loss."""
+        for index, op in self.tracer.trace.ops.items():
+            if index >= seen and op.phase == "forward":
+                op.phase = "loss"
 
     def writer_of(self, tensor: torch.Tensor) -> int | None:
         """The traced op that last wrote something non-finite into this memory."""
@@ -174,7 +198,7 @@ class LiveTracer:
         nearest = sorted(self.tracer.peaks.items(), key=lambda item: -item[1])[:MOST_PEAKS]
         found: dict[str, Any] = {"hidden": hidden} if hidden else {}
         peaks = {path_of(modules) or "": float(f"{share:.3g}") for modules, share in nearest if modules}
-        return {**found, "headroom": peaks} if peaks else found
+        return {**found, "range_used": peaks} if peaks else found
 
     def silent_damage(self) -> bool:
         return bool(silent_damage(self.tracer.trace, self.tracer.step))

@@ -9,7 +9,6 @@ from torch import nn
 
 from nanwatch.watching.module_calls import path_of
 from nanwatch.watching.stack import Stack
-from nanwatch.watching.watcher import phase_of
 
 NOT_THE_MODEL = ("step", "loss", "fit", "train", "__init__")
 """Words in the names of methods that train or build a model rather than compute it (`training_step`)."""
@@ -26,8 +25,8 @@ def owners_of(stack: Stack, called: tuple[nn.Module, ...]) -> tuple[nn.Module, .
         if len(fitting) == 1 and fitting[0] not in called:
             found.append(fitting[0])
     owners = tuple(dict.fromkeys(reversed(found)))
-    if any(phase_of(owner) == "loss" for owner in owners):
-        return called
+    if any(next(owner.parameters(), None) is None for owner in owners):
+        return called  # nothing to learn: a loss or a helper, not a model
     return (*owners, *called)
 
 

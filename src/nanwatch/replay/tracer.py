@@ -74,7 +74,7 @@ class OpTracer(TorchDispatchMode):
         self._origins: dict[int, Origin] = {}
         """sequence number of an autograd node -> where its forward op was."""
         self._shadows = Shadows()
-        self._next = 0
+        self.next_index = 0
         self._kept = 0
         self._lock = threading.RLock()
 
@@ -279,8 +279,8 @@ class OpTracer(TorchDispatchMode):
         place: Origin,
         node: Any,
     ) -> Op:
-        index = self._next
-        self._next += 1
+        index = self.next_index
+        self.next_index += 1
         read = []
         for name, tensor in inputs:
             base = name.split("[")[0]
@@ -324,8 +324,8 @@ class OpTracer(TorchDispatchMode):
             operand.from_python = tensor.dim() == 0 and self.constants.get(tensor) is True
             return
         if allocation.index < 0:
-            allocation.index = self._next
-            self._next += 1
+            allocation.index = self.next_index
+            self.next_index += 1
             allocation.outputs = [Operand(operand.numbers, operand.key)]
             self.trace.ops[allocation.index] = allocation
         operand.source = allocation.index

@@ -10,57 +10,35 @@ import functools
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.optim import Optimizer
 from torch.optim import optimizer as optim_module
 
 from nanwatch.watching.shield import Shield
+from nanwatch.watching.wrapping import Wrappers
 
-
-class Program(Protocol):
-    """What the taps report to."""
-
-    def backward_begins(
-        self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: Any
-    ) -> Any: ...
-    def backward_done(self, token: Any, finished: bool = True) -> None: ...
-    def apply_begins(
-        self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: Any, compiled: bool = False
-    ) -> Any: ...
-    def apply_done(self, token: Any, outputs: Any) -> None: ...
-    def optimizer_made(self, optimizer: Optimizer) -> None: ...
-    def step_begins(self, optimizer: Optimizer, args: Any, kwargs: Any, frame: Any) -> Any: ...
-    def step_done(self, optimizer: Optimizer) -> None: ...
-    def quiet_begins(self) -> None: ...
-    def quiet_done(self) -> None: ...
-    def clipped(self, parameters: Any, norm: torch.Tensor) -> None: ...
-    def scaled(self, outputs: Any, scaled: Any, scale: Any) -> None: ...
-    def scaler_unscaled(self, scaler: Any, optimizer: Optimizer) -> None: ...
-    def scaler_step_begins(self, scaler: Any, optimizer: Optimizer, frame: Any) -> None: ...
-    def scaler_step_done(self, scaler: Any, optimizer: Optimizer) -> None: ...
-    def scaler_updated(self, scaler: Any) -> None: ...
-    def arrived(self, value: Any, frame: Any) -> None: ...
-    def torchscript_begins(self) -> None: ...
-    def grad_done(self, gradients: Any) -> None: ...
-    def after_fork(self) -> None: ...
+if TYPE_CHECKING:
+    from nanwatch.watching.watcher import Watcher
 
 
 class Following:
     """The taps of one watcher."""
 
-    def __init__(self, program: Program, shield: Shield) -> None:
+    def __init__(self, program: Watcher, shield: Shield) -> None:
         self._program = program
         self._shield = shield
         self._home = threading.get_ident()
-        self._wrapped: list[tuple[Any, str, Any, Any]] = []
+        self._wrappers = Wrappers()
         self._handles: list[Any] = []
         self._installed = False
 
     def install(self) -> None:
         self._installed = True
+        _installed.add(self)
         self._follow_optimizers()
         self._follow_backward()
         self._follow_clipping()
@@ -68,50 +46,51 @@ class Following:
         self._follow_compiled_functions()
         self._follow_torchscript()
         self._follow_arrivals()
-        os.register_at_fork(after_in_child=self._forked)
 
     def uninstall(self) -> None:
         self._installed = False
+        _installed.discard(self)
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
-        for owner, name, wrapper, original in reversed(self._wrapped):
-            if owner.__dict__.get(name) is wrapper:
-                setattr(owner, name, original)
-        self._wrapped.clear()
+        self._wrappers.take_off()
 
-    def _forked(self) -> None:
-        if self._installed:
-            self._shield.broken = True  # a worker process: watched by nobody, and nothing to say
-            self._program.after_fork()
+    def forked(self) -> None:
+        self._shield.broken = True  # a worker process: watched by nobody, and nothing to say
+        self._program.close()
 
     def _wrap(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-        original = owner.__dict__[name]
-        wrapper = make(original)
-        wrapper.__name__ = wrapper.__qualname__ = name
-        wrapper.__wrapped__ = original
-        setattr(owner, name, wrapper)
-        self._wrapped.append((owner, name, wrapper, original))
+        self._wrappers.put(owner, name, make(owner.__dict__[name]))
 
     def _ours(self) -> bool:
         """Whether a call is the program's own, on the thread that is watched."""
-        if torch.compiler.is_dynamo_compiling():
+        if not self._installed or torch.compiler.is_dynamo_compiling():
             return False
         if self._shield.busy or self._shield.broken or threading.get_ident() != self._home:
             return False
         return torch._C._get_tracing_state() is None  # torch.jit.trace would record what we do
 
     def _follow_optimizers(self) -> None:
-        run, program = self._shield.run, self._program
+        run, updates = self._shield.run, self._program.updates
+        last = f"nanwatch {id(self)}"
 
         def before(optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
-            return (
-                run(program.step_begins, optimizer, args, kwargs, sys._getframe(1)) if self._ours() else None
-            )
+            if not self._ours():
+                return None
+            if optimizer._optimizer_step_pre_hooks:  # they may change the gradients: come after them
+                optimizer._optimizer_step_pre_hooks[last] = begins  # type: ignore[index]
+                return None
+            return run(updates.begins, optimizer, args, kwargs, sys._getframe(1))
+
+        def begins(optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
+            if not self._ours():
+                return None
+            return run(updates.begins, optimizer, args, kwargs, sys._getframe(1))
 
         def after(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+            optimizer._optimizer_step_pre_hooks.pop(last, None)  # type: ignore[call-overload]
             if self._ours():
-                run(program.step_done, optimizer)
+                run(updates.done, optimizer)
 
         self._handles.append(optim_module.register_optimizer_step_pre_hook(before))
         self._handles.append(optim_module.register_optimizer_step_post_hook(after))
@@ -120,11 +99,13 @@ class Following:
             def __init__(optimizer: Any, *args: Any, **kwargs: Any) -> None:
                 original(optimizer, *args, **kwargs)
                 if self._ours():
-                    run(program.optimizer_made, optimizer)
+                    run(updates.made, optimizer)
 
             return __init__
 
         self._wrap(Optimizer, "__init__", make_init)
+
+        program = self._program
 
         def make_zero_grad(original: Any) -> Any:
             def zero_grad(*args: Any, **kwargs: Any) -> Any:
@@ -188,10 +169,7 @@ class Following:
 
             return classmethod(apply)
 
-        original = torch.autograd.Function.__dict__["apply"]
-        wrapper = make_apply(original)
-        torch.autograd.Function.apply = wrapper  # type: ignore[method-assign]
-        self._wrapped.append((torch.autograd.Function, "apply", wrapper, original))
+        self._wrap(torch.autograd.Function, "apply", make_apply)
 
     def _follow_compiled_functions(self) -> None:
         """A function under torch.compile, called outside any module, is one call on the tape."""
@@ -256,26 +234,43 @@ class Following:
                     norm = original(parameters, *args, **kwargs)
                 finally:
                     run(program.quiet_done)
-                run(program.clipped, parameters, norm)
+                run(program.updates.clipped, parameters, norm)
                 return norm
 
             return clip_grad_norm_
 
+        def make_clip_by_value(original: Any) -> Any:
+            def clip_grad_value_(parameters: Any, *args: Any, **kwargs: Any) -> Any:
+                if not self._ours():
+                    return original(parameters, *args, **kwargs)
+                if not isinstance(parameters, torch.Tensor):
+                    parameters = list(parameters)
+                run(program.updates.clip_by_value_begins, parameters)
+                run(program.quiet_begins)
+                try:
+                    return original(parameters, *args, **kwargs)
+                finally:
+                    run(program.quiet_done)
+
+            return clip_grad_value_
+
         import torch.nn.utils.clip_grad as clip_grad
 
         self._wrap(clip_grad, "clip_grad_norm_", make_clip)
-        self._wrap(torch.nn.utils, "clip_grad_norm_", lambda _: clip_grad.clip_grad_norm_)
+        self._wrap(torch.nn.utils, "clip_grad_norm_", make_clip)
+        self._wrap(clip_grad, "clip_grad_value_", make_clip_by_value)
+        self._wrap(torch.nn.utils, "clip_grad_value_", make_clip_by_value)
 
     def _follow_scaler(self) -> None:
         from torch.amp.grad_scaler import GradScaler
 
-        run, program = self._shield.run, self._program
+        run, scaling = self._shield.run, self._program.scaling
 
         def make_scale(original: Any) -> Any:
             def scale(scaler: Any, outputs: Any) -> Any:
                 scaled = original(scaler, outputs)
                 if self._ours() and scaler._enabled:
-                    run(program.scaled, outputs, scaled, scaler)
+                    run(scaling.scaled, outputs, scaled)
                 return scaled
 
             return scale
@@ -284,7 +279,7 @@ class Following:
             def unscale_(scaler: Any, optimizer: Any) -> Any:
                 result = original(scaler, optimizer)
                 if self._ours() and scaler._enabled:
-                    run(program.scaler_unscaled, scaler, optimizer)
+                    run(scaling.unscaled)
                 return result
 
             return unscale_
@@ -293,10 +288,10 @@ class Following:
             def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
                 ours = self._ours() and scaler._enabled
                 if ours:
-                    run(program.scaler_step_begins, scaler, optimizer, sys._getframe(1))
+                    run(scaling.step_begins, sys._getframe(1))
                 result = original(scaler, optimizer, *args, **kwargs)
                 if ours:
-                    run(program.scaler_step_done, scaler, optimizer)
+                    run(scaling.step_done, optimizer)
                 return result
 
             return step
@@ -305,7 +300,7 @@ class Following:
             def update(scaler: Any, *args: Any, **kwargs: Any) -> Any:
                 result = original(scaler, *args, **kwargs)
                 if self._ours() and scaler._enabled:
-                    run(program.scaler_updated, scaler)
+                    run(scaling.updated, scaler)
                 return result
 
             return update
@@ -337,3 +332,14 @@ class Following:
         for name in ("from_numpy", "frombuffer", "load", "from_dlpack"):
             if name in torch.__dict__:
                 self._wrap(torch, name, make_arrival)
+
+
+_installed: weakref.WeakSet[Following] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for following in list(_installed):
+        following.forked()
+
+
+os.register_at_fork(after_in_child=_forked)

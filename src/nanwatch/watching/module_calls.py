@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from nanwatch.watching.wrapping import Wrappers
+
 Handler = Callable[[Callable[..., Any], nn.Module, tuple[Any, ...], dict[str, Any]], Any]
 
 
@@ -21,7 +23,7 @@ class ModuleCalls:
 
     def __init__(self) -> None:
         self.handler: Handler | None = None
-        self._original: Callable[..., Any] | None = None
+        self._wrappers = Wrappers()
 
     def install(self) -> None:
         original: Callable[..., Any] = nn.Module.__call__
@@ -37,15 +39,11 @@ class ModuleCalls:
                 return original(module, *args, **kwargs)
             return handler(original, module, args, kwargs)
 
-        self._original = original
-        self._wrapper = __call__
-        nn.Module.__call__ = __call__  # type: ignore[method-assign]
+        self._wrappers.put(nn.Module, "__call__", __call__)
 
     def uninstall(self) -> None:
         self.handler = None
-        if self._original is not None and nn.Module.__call__ is self._wrapper:
-            nn.Module.__call__ = self._original  # type: ignore[method-assign]
-        self._original = None
+        self._wrappers.take_off()
 
 
 class Scope:

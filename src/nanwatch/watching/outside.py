@@ -57,11 +57,14 @@ class OutsideMode(TorchFunctionMode):
             _pop()
             self._on_stack = False
 
-    def leave_for_good(self) -> None:
-        """Off the stack, wherever on it we are."""
+    def leave_for_good(self) -> bool:
+        """Off the stack, wherever on it we are; False while a call is being handled, since torch will put
+        this mode back after it."""
         self.listening = False
-        if not self._on_stack or self.handling:
-            return
+        if not self._on_stack:
+            return True
+        if self.handling:
+            return False
         above = []
         while _depth():
             mode = _pop()
@@ -71,6 +74,7 @@ class OutsideMode(TorchFunctionMode):
         for mode in reversed(above):
             _push(mode)
         self._on_stack = False
+        return True
 
     def __torch_function__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

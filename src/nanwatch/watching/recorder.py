@@ -118,6 +118,15 @@ class Recorder:
                 entry.overwritten = True
                 self._say_once(say("watch.batch_changed"))
 
+    def put_buffers_back(self, tape: Tape) -> None:
+        """BatchNorm's statistics and the like, as they were before the calls on `tape`."""
+        with torch.no_grad():
+            for entry in reversed(tape.entries):
+                for owner, name, before in entry.buffers:
+                    now = owner._buffers.get(name)
+                    if now is not None:
+                        now.copy_(before)
+
     def applied(
         self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType
     ) -> Entry:

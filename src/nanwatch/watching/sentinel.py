@@ -38,9 +38,14 @@ class HostSentinel:
     """One scalar read per step."""
 
     def judge(
-        self, losses: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor], norm: torch.Tensor | None
+        self,
+        losses: Sequence[torch.Tensor],
+        gradients: Sequence[torch.Tensor],
+        norm: torch.Tensor | None,
+        confirm: bool = True,
     ) -> Verdict:
-        """`losses`: one per backward since the last step (gradient accumulation)."""
+        """`losses`: one per backward since the last step (gradient accumulation). `confirm`: a norm that is
+        not finite may only be too large; the gradients tell."""
         norms = [norm] if norm is not None else norms_by_device(gradients)
         waiting = [n for n in norms if isinstance(n, torch.Tensor)]
         values = read_scalars([*losses, *waiting])
@@ -50,7 +55,8 @@ class HostSentinel:
         norm_value = math.hypot(*norm_values) if norm_values else None
         if not all(map(math.isfinite, loss_values)):
             return Verdict("loss", loss_value, norm_value)
-        if norm_value is not None and not math.isfinite(norm_value) and not _all_finite(gradients):
+        too_large = norm_value is not None and not math.isfinite(norm_value)
+        if too_large and not (confirm and _all_finite(gradients)):
             return Verdict("gradients", loss_value, norm_value)
         return Verdict(None, loss_value, norm_value)
 

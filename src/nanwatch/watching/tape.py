@@ -98,6 +98,10 @@ class Entry:
     attributes: list[tuple[torch.nn.Module, str, Any]] = field(default_factory=list)
     """(owner, name, value before) of the plain attributes it sets: counters, carried states."""
     training: bool = True
+    phase: str = "forward"
+    """Of a module: "forward", or "loss" when it computes one."""
+    fed: bool = False
+    """Of a module: it was given what another one made."""
     overwritten: bool = False
     """The call changed one of its own inputs in place."""
     finished: bool = False

@@ -1,0 +1,58 @@
+"""What can be seen of a model without running it."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from typing import Any
+
+import torch
+from torch import nn
+
+from nanwatch.watching.tape import Entry, Tape, tensors_in
+
+
+def is_loss(module: nn.Module, fed: bool) -> bool:
+    """A module that has nothing to learn and is `fed` with what a model made computes the loss. (So does one
+    that learns, if it returns a single number: that is seen when it returns.)"""
+    if isinstance(module, nn.modules.loss._Loss):
+        return True
+    return fed and next(module.parameters(), None) is None
+
+
+def given_what_a_model_made(args: Any, kwargs: Any, tape: Tape) -> bool:
+    before: Entry | None = next((e for e in reversed(tape.entries) if e.kind == "module" and e.made), None)
+    if before is None:
+        return False
+    made = {id(tensor) for tensor, _ in before.made}
+    return any(id(t) in made or (t.requires_grad and not t.is_leaf) for t in tensors_in((args, kwargs)))
+
+
+def is_compiled(module: nn.Module) -> bool:
+    if "torch._dynamo" not in sys.modules:
+        return False
+    return any(
+        m._compiled_call_impl is not None or type(m).__name__ == "OptimizedModule" for m in module.modules()
+    )
+
+
+def leaves_of(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The leaf tensors whose gradients a backward from `tensors` will fill."""
+    found: list[torch.Tensor] = []
+    seen: set[Any] = set()
+    waiting = [t.grad_fn for t in tensors if t.grad_fn is not None]
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        variable = getattr(node, "variable", None)
+        if variable is not None:
+            found.append(variable)
+        waiting += [following for following, _ in node.next_functions if following is not None]
+    return found
+
+
+def living(kind: type) -> list[Any]:
+    """All objects of a kind in this process."""
+    return [o for o in gc.get_objects() if issubclass(type(o), kind)]

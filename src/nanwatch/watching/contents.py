@@ -1,0 +1,190 @@
+"""What the containers among a call's arguments held when it was made: it may pop from them, append to them,
+use an iterator up or replace the attributes of an object. References and shallow copies only."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from types import CellType, CodeType, FunctionType, MethodType
+from typing import Any
+
+import torch
+
+from nanwatch.watching.stack import is_library
+from nanwatch.watching.tape import PLAIN, map_tensors
+
+MOST_LOOKED_AT = 500
+"""Values looked at in the arguments of one call."""
+LONGEST = 10_000
+"""Containers with more in them are not copied."""
+
+KEYED = (dict, OrderedDict, defaultdict)
+LISTED = (list, deque)
+REWINDABLE = tuple(
+    type(iter(empty)) for empty in ([], (), range(0), "", {}, {}.values(), {}.items(), set(), range(2**70))
+)
+"""Iterators of which a copy goes its own way."""
+
+
+@dataclass(slots=True)
+class Contents:
+    """Of one call."""
+
+    held: list[tuple[Any, Any]] = field(default_factory=list)
+    """(container, what it held then); an object is stood for by its `__dict__`."""
+    objects: list[dict[str, Any]] = field(default_factory=list)
+    """Those of the containers that are the attributes of an object."""
+    iterators: list[tuple[Any, Any]] = field(default_factory=list)
+    """(iterator, a copy of it)."""
+    used_up: str | None = None
+    """The kind of an iterator that cannot be copied."""
+
+    def loaded(self, stand_in: Callable[[torch.Tensor], Any]) -> Callable[[], None]:
+        """Fill the containers with what they held then; calling what is returned undoes it."""
+        now = [(container, _copy_of(container)) for container, _ in self.held]
+        for container, held in self.held:
+            _fill(container, held)
+        for attributes in self.objects:
+            _fill(attributes, {name: map_tensors(value, stand_in) for name, value in attributes.items()})
+
+        def undo() -> None:
+            for container, held in now:
+                _fill(container, held)
+
+        return undo
+
+    def rewound(self, value: Any) -> Any:
+        """An argument with a fresh copy in the place of an iterator that it is, or that it holds."""
+        if not self.iterators:
+            return value
+        for iterator, kept in self.iterators:
+            if value is iterator:
+                return copy.copy(kept)
+        if type(value) is tuple or type(value) is list:
+            return type(value)(self.rewound(item) for item in value)
+        if type(value) is dict:
+            return {key: self.rewound(item) for key, item in value.items()}
+        return value
+
+
+def contents_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Contents | None:
+    """None for the usual call, whose arguments are tensors and numbers."""
+    waiting = [v for v in (*args, *kwargs.values()) if not isinstance(v, (torch.Tensor, PLAIN))]
+    if not waiting:
+        return None
+    contents = Contents()
+    seen: set[int] = set()
+    while waiting and len(seen) < MOST_LOOKED_AT:
+        value = waiting.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        inner = _note(value, contents)
+        waiting += [v for v in inner if not isinstance(v, (torch.Tensor, PLAIN))]
+    return contents
+
+
+def _note(value: Any, contents: Contents) -> list[Any]:
+    """Write down what `value` holds; what is in it, to be looked at too."""
+    kind = type(value)
+    if kind is tuple:
+        return list(value[:LONGEST])
+    if kind in KEYED or kind in LISTED or kind is set:
+        if len(value) > LONGEST:
+            return []
+        contents.held.append((value, _copy_of(value)))
+        return list(value.values() if kind in KEYED else value)
+    if isinstance(value, Iterator):
+        if kind in REWINDABLE:
+            contents.iterators.append((value, copy.copy(value)))
+        else:
+            contents.used_up = kind.__name__
+        return []
+    attributes = getattr(value, "__dict__", None)
+    if type(attributes) is not dict or callable(value) or len(attributes) > LONGEST:
+        return []
+    contents.held.append((attributes, dict(attributes)))
+    contents.objects.append(attributes)
+    return list(attributes.values())
+
+
+def _copy_of(container: Any) -> Any:
+    return dict(container) if isinstance(container, dict) else container.copy()
+
+
+def _fill(container: Any, held: Any) -> None:
+    container.clear()
+    container.extend(held) if isinstance(container, LISTED) else container.update(held)
+
+
+@dataclass(slots=True, frozen=True)
+class FreeVariable:
+    """A variable that a function reads without being given it: of an outer function, or of its file."""
+
+    holder: CellType | dict[str, Any]
+    name: str
+    value: Any
+
+    def get(self) -> Any:
+        return self.holder.cell_contents if isinstance(self.holder, CellType) else self.holder.get(self.name)
+
+    def put(self, value: Any) -> None:
+        if isinstance(self.holder, CellType):
+            self.holder.cell_contents = value
+        else:
+            self.holder[self.name] = value
+
+
+DEEPEST_FUNCTION = 8
+
+
+def free_variables(call: Any, args: tuple[Any, ...]) -> list[FreeVariable]:
+    """The tensors that the functions among a call and its arguments get at without being given them."""
+    found: list[FreeVariable] = []
+    seen: set[int] = set()
+    for value in (call, *args):
+        if callable(value) and not isinstance(value, torch.nn.Module):
+            _look_into(value, found, seen, DEEPEST_FUNCTION)
+    return found
+
+
+def _look_into(function: Any, found: list[FreeVariable], seen: set[int], depth: int) -> None:
+    if depth == 0 or id(function) in seen or len(seen) > MOST_LOOKED_AT:
+        return
+    seen.add(id(function))
+    if isinstance(function, MethodType):
+        function = function.__func__
+    if isinstance(function, functools.partial):
+        for value in (function.func, *function.args):
+            _look_into(value, found, seen, depth - 1)
+    if not isinstance(function, FunctionType):
+        return
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            value = cell.cell_contents
+        except ValueError:  # not set yet
+            continue
+        _note_variable(cell, name, value, found, seen, depth)
+    if not is_library(function.__code__.co_filename):
+        for name in _names_in(function.__code__):
+            if name in function.__globals__:
+                _note_variable(function.__globals__, name, function.__globals__[name], found, seen, depth)
+
+
+def _note_variable(
+    holder: Any, name: str, value: Any, found: list[FreeVariable], seen: set[int], depth: int
+) -> None:
+    if isinstance(value, (torch.Tensor, list, tuple, dict)):
+        found.append(FreeVariable(holder, name, value))
+    elif isinstance(value, (FunctionType, MethodType, functools.partial)):
+        _look_into(value, found, seen, depth - 1)
+
+
+@functools.lru_cache(maxsize=1024)
+def _names_in(code: CodeType) -> tuple[str, ...]:
+    """The names of globals that a function, or one defined in it, may read."""
+    inner = (_names_in(constant) for constant in code.co_consts if isinstance(constant, CodeType))
+    return tuple(dict.fromkeys([*code.co_names, *(name for names in inner for name in names)]))

@@ -1,0 +1,60 @@
+"""An update that is not made: weights, moments and step counts stay as they were before it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+
+@dataclass
+class EmptyGroups:
+    """For an optimizer that has not begun: it finds nothing to update until it is done."""
+
+    optimizer: Optimizer
+    groups: list[dict[str, Any]]
+
+    @staticmethod
+    def of(optimizer: Optimizer) -> EmptyGroups:
+        held = EmptyGroups(optimizer, optimizer.param_groups)
+        optimizer.param_groups = [{**group, "params": []} for group in held.groups]
+        return held
+
+    def give_back(self) -> None:
+        self.optimizer.param_groups = self.groups
+
+
+@dataclass
+class Copies:
+    """For an optimizer that calls the model itself, in the middle of its step (LBFGS): all that the step
+    may change, as it was before."""
+
+    optimizer: Optimizer
+    weights: list[tuple[torch.Tensor, torch.Tensor]]
+    state: dict[Any, Any]
+
+    @staticmethod
+    def of(optimizer: Optimizer) -> Copies:
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        weights = [(p, p.detach().clone()) for p in parameters]
+        return Copies(optimizer, weights, {p: _copied(state) for p, state in optimizer.state.items()})
+
+    def put_back(self) -> None:
+        with torch.no_grad():
+            for weight, before in self.weights:
+                weight.copy_(before)
+        self.optimizer.state.clear()
+        self.optimizer.state.update(self.state)
+
+
+def _copied(value: Any) -> Any:
+    """Tensors cloned, containers rebuilt, anything else as it is."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone()
+    if isinstance(value, dict):
+        return {key: _copied(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_copied(item) for item in value]
+    return value

@@ -1,0 +1,86 @@
+"""The states of the random number generators that a step may draw from: torch's, Python's and NumPy's."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+MERSENNE_BYTES = 624 * 4 + 4
+"""NumPy's MT19937: 624 words and the position in them."""
+
+GeneratorState = tuple[torch.Generator, torch.Tensor]
+
+
+@dataclass(slots=True, frozen=True)
+class Rng:
+    """torch's states, of the CPU and of each device in use; Python's and NumPy's where a model may draw."""
+
+    cpu: torch.Tensor
+    cuda: tuple[tuple[int, torch.Tensor], ...] = ()
+    python: Any = None
+    numpy: Any = None
+    """All of NumPy's state, or only its words as bytes: reading those costs a microsecond."""
+
+    @staticmethod
+    def now() -> Rng:
+        """torch's states alone."""
+        return Rng(torch.get_rng_state(), _cuda_states())
+
+    @staticmethod
+    def of_all(numpy_draws: bool = True) -> Rng:
+        """All states. `numpy_draws`: whether the call about to be made is known to draw from NumPy."""
+        numpy = numpy_state() if numpy_draws else numpy_words()
+        return Rng(torch.get_rng_state(), _cuda_states(), random.getstate(), numpy)
+
+    def put_back(self) -> None:
+        torch.set_rng_state(self.cpu)
+        for index, state in self.cuda:
+            torch.cuda.default_generators[index].set_state(state)
+        if self.python is not None:
+            random.setstate(self.python)
+        if self.numpy is not None:
+            sys.modules["numpy"].random.set_state(_whole(self.numpy))
+
+    def numpy_drew(self) -> bool:
+        """Whether NumPy's words are others now. (All of its state is only taken where it is known to draw.)"""
+        return isinstance(self.numpy, bytes) and numpy_words() != self.numpy
+
+
+def states_of(generators: Iterable[Any]) -> list[GeneratorState]:
+    """The states of the torch.Generators among these values."""
+    return [(g, g.get_state()) for g in generators if isinstance(g, torch.Generator)]
+
+
+def numpy_state() -> Any:
+    numpy = sys.modules.get("numpy.random")
+    return None if numpy is None else numpy.get_state(legacy=False)
+
+
+def numpy_words() -> Any:
+    """The words of NumPy's generator as bytes; all of its state where it is not the usual one."""
+    numpy = sys.modules.get("numpy.random")
+    if numpy is None:
+        return None
+    bits = numpy.mtrand._rand._bit_generator
+    if type(bits).__name__ != "MT19937":
+        return numpy_state()
+    return ctypes.string_at(bits.ctypes.state_address, MERSENNE_BYTES)
+
+
+def _whole(state: Any) -> Any:
+    if not isinstance(state, bytes):
+        return state
+    words = [int.from_bytes(state[i : i + 4], sys.byteorder) for i in range(0, MERSENNE_BYTES - 4, 4)]
+    return "MT19937", words, int.from_bytes(state[-4:], sys.byteorder), 0, 0.0
+
+
+def _cuda_states() -> tuple[tuple[int, torch.Tensor], ...]:
+    if not torch.cuda.is_initialized() or torch.cuda.is_current_stream_capturing():
+        return ()
+    return tuple((i, g.get_state()) for i, g in enumerate(torch.cuda.default_generators))

@@ -1,0 +1,75 @@
+"""What a GradScaler does between the loss and the update."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.optim import Optimizer
+
+from nanwatch.watching.stack import take_stack
+
+if TYPE_CHECKING:
+    from nanwatch.watching.watcher import Watcher
+
+FREE_SKIP_SECONDS = 5.0
+SKIP_SHARE = 0.02
+"""A step that a GradScaler skips is replayed without its scale, within this much time in all."""
+
+
+class Scaling:
+    """Follows every GradScaler of the program."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        self._watcher = watcher
+        self.stepping = False
+        """A scaler's `step` is under way."""
+        self._stepped = False
+        """The optimizer has made the update that the scaler was asked for."""
+        self._seconds = 0.0
+        self._started = time.perf_counter()
+
+    def scaled(self, outputs: Any, scaled: Any) -> None:
+        self._watcher.event("scale")
+        if isinstance(outputs, torch.Tensor) and isinstance(scaled, torch.Tensor):
+            self._watcher.now.unscaled[id(scaled)] = outputs
+
+    def unscaled(self) -> None:
+        self._watcher.event("unscale")
+        self._watcher.now.scaler_checked = True
+
+    def step_begins(self, frame: Any) -> None:
+        self.stepping = True
+        self._stepped = False
+        self._watcher.now.scaler_checked = True
+        self._watcher.updates.stack = take_stack(frame)
+        self._watcher.stand_aside()
+
+    def step_finished(self) -> None:
+        """Some update was made, within the scaler's step or not."""
+        self._stepped = True
+
+    def step_done(self, optimizer: Optimizer) -> None:
+        self.stepping = False
+        if not self._stepped:
+            self._watcher.updates.made(optimizer)
+            self._skipped(optimizer)
+        self._watcher.listen()
+
+    def _skipped(self, optimizer: Optimizer) -> None:
+        """An incident only if something is bad without the scale too."""
+        watcher = self._watcher
+        watcher.event("scaler-skip")
+        verdict = watcher.host.judge(watcher.now.losses, [], None)
+        if verdict.bad is not None:
+            watcher.trouble("loss", watcher.bad_losses(), optimizer)
+        elif self._seconds < FREE_SKIP_SECONDS + SKIP_SHARE * (time.perf_counter() - self._started):
+            began = time.perf_counter()
+            watcher.trouble("gradients", [], optimizer, scaler_search=True)
+            self._seconds += time.perf_counter() - began
+        watcher.finish_step(verdict, optimizer)
+
+    def updated(self, scaler: Any) -> None:
+        self._watcher.event("update")
+        self._watcher.now.scaler = scaler

@@ -1,0 +1,60 @@
+"""What is known about the step that the program is in."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+from nanwatch.records import StepFacts
+from nanwatch.watching.sentinel import Verdict
+
+NOTHING_WRONG = Verdict(None, None, None)
+
+
+@dataclass
+class Step:
+    """Since the last update. `events`: the order of calls (forward, scale, backward, unscale, clip, step)."""
+
+    number: int
+    events: list[str] = field(default_factory=list)
+    losses: list[torch.Tensor] = field(default_factory=list)
+    unscaled: dict[int, torch.Tensor] = field(default_factory=dict)
+    """id of a loss that a GradScaler has multiplied -> the loss before."""
+    leaves: list[torch.Tensor] = field(default_factory=list)
+    """In a program that updates by hand: what the backward under way will fill the gradients of."""
+    clip: tuple[frozenset[int], torch.Tensor] | None = None
+    """(ids of the parameters, their norm) that clipping has computed."""
+    clipped_by_value: bool = False
+    """The gradients may look better than they were: their norm before clipping decides."""
+    scaler: Any = None
+    scaler_checked: bool = False
+    """A GradScaler has looked at the gradients: it does not let a bad one through."""
+    model_returned: bool = False
+    updating: bool = False
+    """An optimizer's step is under way."""
+    verdict: Verdict = NOTHING_WRONG
+    verdict_is_late: bool = False
+    began: float = field(default_factory=time.perf_counter)
+
+    def facts(self, verdict: Verdict, optimizer: Optimizer | None, traced: dict[str, Any]) -> StepFacts:
+        groups = optimizer.param_groups if optimizer is not None else []
+        return StepFacts(
+            step=self.number,
+            loss=verdict.loss,
+            grad_norm=verdict.grad_norm,
+            lr=tuple(float(g.get("lr", math.nan)) for g in groups),
+            scale=self._scale(),
+            seconds=round(time.perf_counter() - self.began, 6),
+            events=tuple(self.events),
+            facts=traced,
+        )
+
+    def _scale(self) -> float | None:
+        """The loss scale, where it can be read without waiting for a device."""
+        scale = getattr(self.scaler, "_scale", None)
+        return float(scale) if scale is not None and scale.device.type == "cpu" else None

@@ -1,0 +1,276 @@
+"""The optimizer's part of a step: judged before it begins, held back if it must not happen."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.optim import Optimizer
+
+from nanwatch.tensors import is_finite, norm_and_verdict
+from nanwatch.watching.held_back import Copies, EmptyGroups
+from nanwatch.watching.ranks import worst_of_all, worst_on_device
+from nanwatch.watching.sentinel import (
+    LATE_STEPS,
+    DeviceSentinel,
+    Verdict,
+    gradients_of,
+    supports_found_inf,
+    total_norm,
+)
+from nanwatch.watching.stack import Stack, take_stack
+from nanwatch.watching.step import Step
+from nanwatch.watching.trouble import LastUpdate, Trouble
+
+if TYPE_CHECKING:
+    from nanwatch.records import StepFacts
+    from nanwatch.watching.watcher import Watcher
+
+
+class Updates:
+    """Follows every optimizer of the program."""
+
+    def __init__(self, watcher: Watcher, mode: str, policy: str) -> None:
+        self._watcher = watcher
+        self._mode = mode
+        self._policy = policy
+        self._device = DeviceSentinel()
+        self._late_facts: dict[int, StepFacts] = {}
+        self._held: EmptyGroups | None = None
+        self._copies: Copies | None = None
+        self.optimizers: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+        self.last: LastUpdate | None = None
+        self.stack: Stack = ()
+        """Where the program called the step that is under way."""
+
+    @property
+    def _step(self) -> Step:
+        return self._watcher.now
+
+    def made(self, optimizer: Optimizer) -> None:
+        self.optimizers.add(optimizer)
+
+    # A step
+
+    def begins(self, optimizer: Optimizer, args: Any, kwargs: Any, frame: Any) -> Any:
+        """Returns the arguments to call the step with, or None for those it has."""
+        watcher = self._watcher
+        self.give_back()
+        self.optimizers.add(optimizer)
+        late = LATE_STEPS if self._on_device(optimizer) else 0
+        watcher.recorder.remember(max(1, min(4, len(self.optimizers))) + late)
+        self._step.updating = True
+        self.stack = take_stack(frame)
+        watcher.event("step")
+        watcher.outside.stand_aside()
+        self._judge_hyperparameters(optimizer)
+        replaced = self._with_closure_watched(optimizer, args, kwargs)
+        if replaced is None:
+            self._judge(optimizer)
+        watcher.trace_the_update()
+        return replaced
+
+    def done(self, optimizer: Optimizer) -> None:
+        watcher, verdict = self._watcher, self._step.verdict
+        self.give_back()
+        self._put_copies_back()
+        if self._on_device(optimizer) and not watcher.scaling.stepping:
+            optimizer.__dict__.pop("found_inf", None)
+        self._step.updating = False
+        self.last = LastUpdate(watcher.step, self.stack, weakref.ref(optimizer), verdict.grad_norm)
+        live = watcher.live
+        if live is not None and live.active:
+            live.pause()
+            if live.bad_update():
+                watcher.trouble("weights", [], optimizer, prevented=False)
+        watcher.finish_step(verdict, optimizer)
+        watcher.listen()
+
+    def _judge_hyperparameters(self, optimizer: Optimizer) -> None:
+        """A rate that a schedule made NaN or Inf spoils every weight: stop before it is used. (With a live
+        trace running, the op that it spoils is seen and named.)"""
+        watcher = self._watcher
+        if watcher.live is not None and watcher.live.active:
+            return
+        rates = [g.get("lr") for g in optimizer.param_groups]
+        if any(isinstance(rate, float) and not math.isfinite(rate) for rate in rates):
+            self.last = LastUpdate(watcher.step, self.stack, weakref.ref(optimizer), None)
+            watcher.trouble("hyperparameter", [], optimizer)
+
+    def _judge(self, optimizer: Optimizer) -> None:
+        watcher = self._watcher
+        if watcher.live is not None:
+            watcher.live.pause()
+        if self._on_device(optimizer):
+            self._judge_on_device(optimizer)
+            return
+        verdict = self._verdict(optimizer)
+        if verdict.bad is not None:
+            self._act_on(verdict, optimizer)
+        else:
+            watcher.judge_silent_damage(optimizer)
+
+    def _verdict(self, optimizer: Optimizer) -> Verdict:
+        step = self._step
+        gradients = [] if step.scaler_checked else gradients_of(optimizer)
+        confirm = step.scaler_checked or not step.clipped_by_value
+        verdict = self._watcher.host.judge(step.losses, gradients, self._clip_norm(optimizer), confirm)
+        step.verdict = self._agreed(verdict)
+        return step.verdict
+
+    def _agreed(self, verdict: Verdict) -> Verdict:
+        """The verdict of all ranks: "rank" when only another one's is bad."""
+        if not self._watcher.in_lockstep or not worst_of_all(verdict.bad is not None):
+            return verdict
+        return verdict if verdict.bad is not None else replace(verdict, bad="rank")
+
+    def _act_on(self, verdict: Verdict, optimizer: Optimizer) -> None:
+        watcher = self._watcher
+        sinks = watcher.bad_losses() + [("gradient", g) for g in gradients_of(optimizer) if not is_finite(g)]
+        if watcher.trouble(verdict.bad or "", sinks, optimizer) == "skip":
+            watcher.event("skip")
+            self._hold_back(optimizer)
+            watcher.recorder.put_buffers_back(watcher.recorder.tape)
+
+    def _hold_back(self, optimizer: Optimizer) -> None:
+        if self._copies is None:
+            self._held = EmptyGroups.of(optimizer)
+
+    def give_back(self) -> None:
+        """What was held back is over."""
+        held, self._held = self._held, None
+        if held is not None:
+            held.give_back()
+
+    # Optimizers that call the model themselves
+
+    def _with_closure_watched(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
+        """The step's arguments with the closure wrapped, or None if there is no closure."""
+        named = kwargs.get("closure")
+        closure = named if named is not None else (args[1] if len(args) > 1 else None)
+        if not callable(closure):
+            return None
+        self._copies = Copies.of(optimizer) if self._policy == "skip" else None
+        watched = self._watched(closure, optimizer)
+        if "closure" in kwargs:
+            return args, {**kwargs, "closure": watched}
+        return (args[0], watched, *args[2:]), kwargs
+
+    def _watched(self, closure: Callable[..., Any], optimizer: Optimizer) -> Callable[..., Any]:
+        run = self._watcher.shield.run
+        given_up: list[Any] = []
+
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            if given_up:  # this step is skipped: it need not call the model again
+                run(self._stand_still, optimizer)
+                return given_up[0]
+            run(self._closure_begins)
+            result = closure(*args, **kwargs)
+            if run(self._closure_done, optimizer):
+                given_up.append(result)
+            return result
+
+        return watched
+
+    def _closure_begins(self) -> None:
+        self._step.updating = False
+        self._watcher.listen()
+
+    def _closure_done(self, optimizer: Optimizer) -> bool:
+        """Whether the step is to be skipped."""
+        watcher = self._watcher
+        watcher.stand_aside()
+        self._step.updating = True
+        verdict = self._verdict(optimizer)
+        if verdict.bad is not None:
+            self._act_on(verdict, optimizer)
+        skipped = verdict.bad is not None and self._copies is not None
+        if skipped:
+            self._stand_still(optimizer)
+        watcher.trace_the_update()
+        return skipped
+
+    def _stand_still(self, optimizer: Optimizer) -> None:
+        """Gradients of zero: as far as the optimizer can see, there is nothing to be gained."""
+        with torch.no_grad():
+            for gradient in gradients_of(optimizer):
+                gradient.zero_()
+
+    def _put_copies_back(self) -> None:
+        copies, self._copies = self._copies, None
+        if copies is not None and "skip" in self._step.events:
+            copies.put_back()
+
+    # Device mode
+
+    def _on_device(self, optimizer: Optimizer) -> bool:
+        if self._mode == "host" or not supports_found_inf(optimizer):
+            return False
+        if self._mode == "device":
+            return True
+        return any(p.is_cuda for group in optimizer.param_groups for p in group["params"][:1])
+
+    def _judge_on_device(self, optimizer: Optimizer) -> None:
+        self.judge_late(False)
+        self._step.verdict_is_late = True
+        self._device.guard(
+            optimizer,
+            self._watcher.step,
+            self._step.losses,
+            gradients_of(optimizer),
+            self._clip_norm(optimizer),
+            worst_on_device if self._watcher.in_lockstep else None,
+            hold_back=self._policy != "observe",
+        )
+
+    def keep_until_judged(self, facts: StepFacts) -> None:
+        self._late_facts[facts.step] = facts
+
+    def judge_late(self, wait: bool) -> None:
+        """Act on the verdicts that have come from the device."""
+        watcher = self._watcher
+        for step, verdict in self._device.past(wait):
+            facts = self._late_facts.pop(step, None)
+            if facts is not None:
+                watcher.log(replace(facts, loss=verdict.loss, grad_norm=verdict.grad_norm))
+            if verdict.bad is None:
+                continue
+            tapes = [*watcher.recorder.finished, watcher.recorder.tape]
+            tape = next((t for t in tapes if t.step == step), watcher.recorder.tape)
+            trouble = Trouble(step, verdict.bad, tape, tuple(t for t in tapes if t.step < step))
+            trouble.prevented = self._policy != "observe"
+            action = watcher.send(trouble)
+            if action[0] == "skip":
+                watcher.recorder.put_buffers_back(tape)
+            self._device.clear()
+            for held_back in self._late_facts.values():
+                watcher.log(replace(held_back, events=(*held_back.events, "held-back")))
+            self._late_facts.clear()
+            watcher.raise_if(action)
+
+    # Clipping
+
+    def clipped(self, parameters: Any, norm: torch.Tensor) -> None:
+        self._watcher.event("clip")
+        tensors = [parameters] if isinstance(parameters, torch.Tensor) else parameters
+        self._step.clip = (frozenset(map(id, tensors)), norm.detach())
+
+    def clip_by_value_begins(self, parameters: Any) -> None:
+        """It makes a large number of an Inf: look before it."""
+        tensors = [parameters] if isinstance(parameters, torch.Tensor) else parameters
+        gradients = [g for p in tensors if (g := p.grad) is not None]
+        if gradients:
+            self.clipped(tensors, total_norm(norm_and_verdict(gradients)))
+            self._step.clipped_by_value = True
+
+    def _clip_norm(self, optimizer: Optimizer) -> torch.Tensor | None:
+        """The norm that clipping has already computed, if it was over all of this optimizer's gradients."""
+        if self._step.clip is None:
+            return None
+        covered, norm = self._step.clip
+        mine = (id(p) for group in optimizer.param_groups for p in group["params"] if p.grad is not None)
+        return norm if all(p in covered for p in mine) else None
