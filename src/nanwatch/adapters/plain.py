@@ -20,6 +20,8 @@ import torch
 
 from nanwatch.act.policy import action_of, check_policy
 from nanwatch.errors import NanwatchError, NonFiniteError
+from nanwatch.explain.case import Case
+from nanwatch.explain.diagnose import diagnose
 from nanwatch.messages import say
 from nanwatch.records import Incident, Run, StepFacts
 from nanwatch.replay.live import FIRST_SECONDS, SHARE, LiveTracer
@@ -53,8 +55,10 @@ class Session:
         command: tuple[str, ...] = (),
         audit_seconds: float = FIRST_SECONDS,
         audit_share: float = SHARE,
+        explain: bool = True,
     ) -> None:
         self.policy = check_policy(policy)
+        self.explain = explain
         if mode not in MODES:
             raise NanwatchError(say("watch.unknown_mode", mode=mode, choices=", ".join(MODES)))
         self.rank = int(os.environ.get("RANK", "0"))
@@ -139,6 +143,7 @@ class Session:
         if located is None:
             return None
         incident = self._incident(located, action_of(self.policy, can_skip), trouble.seen_in)
+        incident = self._explained(incident, trouble, located)
         self.incidents.append(incident)
         path = self._keep(incident, located)
         self._show(incident, path)
@@ -172,6 +177,27 @@ class Session:
             hidden=located.hidden,
             notes=tuple(located.notes),
             time=_now(),
+        )
+
+    def _explained(self, incident: Incident, trouble: Trouble, located: Located) -> Incident:
+        """The incident with its diagnosis. Without one, if nanwatch fails at it: the place is known all the
+        same."""
+        if not self.explain:
+            return incident
+        try:
+            case = Case(trouble, located, self.watcher.calls, self.history, progress=terminal.progress)
+            found = diagnose(case)
+        except Exception as error:
+            note = say("watch.not_explained", error=describe(error))
+            return replace(incident, notes=(*incident.notes, note))
+        finally:
+            terminal.progress("")
+        return replace(
+            incident,
+            cause=found.cause,
+            experiments=found.experiments,
+            remedies=found.remedies,
+            others=found.others,
         )
 
     def _keep(self, incident: Incident, located: Located) -> str | None:
@@ -239,6 +265,7 @@ class Session:
             return False  # something not finite lay about; nothing says that it ended the program
         watcher.forget_pending_output()
         incident = self._incident(located, "raised", "exception")
+        incident = self._explained(incident, trouble, located)
         self.incidents.append(incident)
         self._show(incident, self._keep(incident, located))
         return True

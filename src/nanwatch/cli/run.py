@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nanwatch.cli.program import Program, find_module, find_script
 from nanwatch.errors import EXIT_NON_FINITE, NanwatchError, NonFiniteError
@@ -138,7 +138,7 @@ def run_watched(program: Program, options: Options) -> int:
 
     program.prepare()
     treat_as_user_code(program.folder)
-    audit = {
+    audit: dict[str, Any] = {
         name: value
         for name, value in (("audit_seconds", options.audit_seconds), ("audit_share", options.audit_share))
         if value is not None

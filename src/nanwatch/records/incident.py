@@ -12,6 +12,8 @@ KINDS = ("nan", "inf")
 PHASES = ("data", "weights", "forward", "loss", "backward", "optimizer")
 CERTAINTIES = ("proved", "likely", "possible", "unknown")
 ACTIONS = ("raised", "skipped", "rolled-back", "observed")
+SEEN_IN = ("loss", "gradients", "output", "weights", "exception", "trace", "hyperparameter", "rank")
+LOCATED_BY = ("live trace", "replay", "recorded facts")
 
 
 @dataclass(frozen=True)
@@ -89,9 +91,13 @@ class Incident:
     cause: Cause = field(default_factory=Cause)
     experiments: tuple[Experiment, ...] = ()
     remedies: tuple[Remedy, ...] = ()
+    others: tuple[Cause, ...] = ()
+    """Causes that are also possible, the likeliest first."""
     schema: int = SCHEMA
     seen_in: str = ""
-    """What showed the bad value: "loss", "gradients", "output", "weights", "trace"."""
+    """What showed the bad value: "loss", "gradients", "output" (of the root module), "weights" (an update
+    made them bad), "exception" (the program died of it), "trace" (a silently wrong result, or
+    `nanwatch.trace()`), "hyperparameter" (a learning rate), "rank" (only another rank's step is bad)."""
     located_by: str = ""
     """How the birth was found: "live trace", "replay", "recorded facts"."""
     travel: tuple[Hop, ...] = ()

@@ -1,29 +1,52 @@
 """Run a recorded step again, under a tracer, and leave no trace in the program.
 
 Gradients are computed with `torch.autograd.grad`, so that nothing is accumulated and no hook of a data
-parallel wrapper fires. Buffers are swapped, not written. Random state and everything else is put back.
+parallel wrapper fires. Buffers are swapped, not written. Random state and everything else is put back; what
+the program's own code writes into its memory while it runs again, too.
 """
 
 from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import torch._functorch.eager_transforms as transforms
 from torch import nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from nanwatch.messages import say
 from nanwatch.replay.trace import Op
 from nanwatch.replay.tracer import OpTracer, measurable
+from nanwatch.replay.untouched import Untouched
+from nanwatch.tensors import is_finite
 from nanwatch.watching.about_models import leaves_of
 from nanwatch.watching.module_calls import ModuleCalls, Scope
+from nanwatch.watching.randomness import GeneratorState, Rng
 from nanwatch.watching.recorder import MISSING
 from nanwatch.watching.storages import key_of
-from nanwatch.watching.tape import Context, Entry, Rng, Tape, map_tensors, tensors_in, version_of
+from nanwatch.watching.tape import Context, Entry, Tape, given_to, map_tensors, tensors_in, version_of
 from nanwatch.watching.torch_functions import changes_its_input, written_to
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What is to be different when the step is run again; nothing, unless said."""
+
+    tracer: type[OpTracer] = OpTracer
+    autocast: bool = True
+    """False: off, whatever the program had on."""
+    around: Callable[[], contextlib.AbstractContextManager[Any]] | None = None
+    """Entered around every call, under the tracer's eyes: a mode that changes what the ops do."""
+    outside: Callable[[torch.Tensor], torch.Tensor] | None = None
+    """What stands in for a tensor that the step was given and did not make, other than a weight: the batch."""
+
+    @property
+    def any(self) -> bool:
+        return self != Changes(tracer=self.tracer)
 
 
 @dataclass
@@ -40,34 +63,71 @@ class Again:
     differs: bool = False
     """A model gave something else than it gave to the program."""
 
+    @property
+    def finite(self) -> bool:
+        found = [*self.losses, *self.outputs, *(gradient for _, gradient in self.gradients)]
+        return all(is_finite(t) for t in found if measurable(t))
+
+
+class CannotReplayError(Exception):
+    """What a call needs is not there any more."""
+
 
 def run_again(
-    tape: Tape, earlier: tuple[Tape, ...], calls: ModuleCalls, without_scale: bool = False
+    tape: Tape,
+    earlier: tuple[Tape, ...],
+    calls: ModuleCalls,
+    without_scale: bool = False,
+    changes: Changes | None = None,
 ) -> Again:
     """Forward, loss and backward of `tape`, traced. `without_scale`: as if no GradScaler had been there."""
-    scope = Scope()
-    tracer = OpTracer(scope)
-    tracer.step = tape.step
-    again = Again(tracer, notes=list(tape.notes))
+    changes = changes or Changes()
     entries = _needed_entries(tape, earlier)
-    player = _Player(tape, tracer, again, without_scale)
+    again = _run_once(tape, entries, calls, without_scale, changes)
+    if again.error is None and again.finite and any(e.context.saving is not None for e in entries):
+        return _run_once(tape, entries, calls, without_scale, changes, through_saving=True)
+    return again
+
+
+def _run_once(
+    tape: Tape,
+    entries: list[Entry],
+    calls: ModuleCalls,
+    without_scale: bool,
+    changes: Changes,
+    through_saving: bool = False,
+) -> Again:
+    """`through_saving`: what is saved for the backward goes through the program's own hooks again."""
+    scope = Scope()
+    tracer = changes.tracer(scope)
+    tracer.step = tape.step
+    tracer.untouched = untouched = Untouched()
+    again = Again(tracer, notes=list(tape.notes))
+    player = _Player(tape, tracer, again, untouched, without_scale, through_saving, changes)
     was, calls.handler = calls.handler, scope.follow
     try:
         anomaly = torch.autograd.set_detect_anomaly(False)  # the program's own would end the replay early
-        with _everything_put_back(entries), _eager(), torch.enable_grad(), anomaly:
+        with _everything_put_back(entries, untouched), _eager(), torch.enable_grad(), anomaly:
             player.play(entries)
     finally:
         calls.handler = was
     return again
 
 
-def call_again(entry: Entry, step: int, after_root: bool = False) -> Op | None:
-    """One call of the tape, traced, on copies of its tensors: the op in it that first made a bad value."""
+def call_again(
+    entry: Entry, step: int, after_root: bool = False, before: torch.Tensor | None = None
+) -> Op | None:
+    """One call of the tape, traced, on copies of its tensors: the op in it that first made a bad value.
+    `before`: what was in the tensor that it changes in place."""
     tracer = OpTracer(Scope())
     tracer.step = step
     tracer.base = entry.stack
     tracer.after_root = after_root
+    tracer.phase = "functional" if entry.functional else "outside"
     copies: dict[int, torch.Tensor] = {}
+    before = entry.before if before is None else before
+    if before is not None:
+        copies[id(written_to(entry.args, entry.kwargs))] = before.clone()
 
     def copy_of(tensor: torch.Tensor) -> torch.Tensor:
         return copies.setdefault(id(tensor), tensor.detach().clone())
@@ -75,6 +135,8 @@ def call_again(entry: Entry, step: int, after_root: bool = False) -> Op | None:
     tracer.boundary = sys._getframe()
     rng = Rng.now()
     try:
+        if entry.rng is not None:
+            entry.rng.put_back()
         args, kwargs = map_tensors(entry.args, copy_of), map_tensors(entry.kwargs, copy_of)
         with torch.no_grad(), tracer:
             entry.call(*args, **kwargs)
@@ -90,10 +152,7 @@ def _needed_entries(tape: Tape, earlier: tuple[Tape, ...]) -> list[Entry]:
     entries = list(tape.entries)
     for older in reversed(earlier):
         wanted = {
-            id(t)
-            for entry in entries
-            for t in tensors_in((entry.args, entry.kwargs))
-            if _has_history(t) and id(t) in older.made
+            id(t) for entry in entries for t in given_to(entry) if _has_history(t) and id(t) in older.made
         }
         if not wanted:
             continue
@@ -101,15 +160,16 @@ def _needed_entries(tape: Tape, earlier: tuple[Tape, ...]) -> list[Entry]:
         for entry in reversed(older.entries):
             if entry.kind != "backward" and any(id(t) in wanted for t in tensors_in(entry.outputs)):
                 kept.append(entry)
-                wanted |= {id(t) for t in tensors_in((entry.args, entry.kwargs)) if _has_history(t)}
+                wanted |= {id(t) for t in given_to(entry) if _has_history(t)}
         entries = kept[::-1] + entries
     return entries
 
 
 @contextlib.contextmanager
-def _everything_put_back(entries: list[Entry]) -> Iterator[None]:
+def _everything_put_back(entries: list[Entry], untouched: Untouched) -> Iterator[None]:
     """Buffers and attributes as they were before the step, for the time of the replay; then all as it is."""
-    rng = Rng.now()
+    rng = Rng.of_all()
+    generators: list[GeneratorState] = [(g, g.get_state()) for entry in entries for g, _ in entry.generators]
     swapped: list[tuple[nn.Module, str, torch.Tensor | None]] = []
     flags: list[tuple[nn.Module, bool]] = []
     done: set[tuple[int, str]] = set()
@@ -136,6 +196,9 @@ def _everything_put_back(entries: list[Entry]) -> Iterator[None]:
             _set_attribute(owner, name, value)
         for module, training in flags:
             module.training = training
+        untouched.put_back()
+        for generator, state in generators:
+            generator.set_state(state)
         rng.put_back()
 
 
@@ -159,13 +222,32 @@ def _eager() -> Iterator[None]:
 class _Player:
     """Makes the calls of a tape again, each tensor replaced by its counterpart in the replay."""
 
-    def __init__(self, tape: Tape, tracer: OpTracer, again: Again, without_scale: bool) -> None:
+    def __init__(
+        self,
+        tape: Tape,
+        tracer: OpTracer,
+        again: Again,
+        untouched: Untouched,
+        without_scale: bool,
+        through_saving: bool,
+        changes: Changes,
+    ) -> None:
+        self._changes = changes
         self._tape = tape
         self._tracer = tracer
         self._again = again
+        self._untouched = untouched
         self._without_scale = without_scale
+        self._through_saving = through_saving
+        self._differentiates = any(e.kind == "backward" for e in tape.entries)
         self._counterpart: dict[int, Any] = {}
+        """id of a tensor of the program, or of a function that a transform gave it -> that of the replay."""
         self._outside_memory = {key_of(t) for t in [*tape.used.values(), *tape.made.values()]}
+
+    @contextlib.contextmanager
+    def _tracing(self) -> Iterator[None]:
+        with self._tracer, (self._changes.around or contextlib.nullcontext)():
+            yield
 
     def play(self, entries: list[Entry]) -> None:
         self._tracer.boundary = sys._getframe()
@@ -176,6 +258,8 @@ class _Player:
             except Exception as error:
                 self._again.error = error
                 return
+        if self._again.finite:
+            self._run_hooks_on_gradients(entries)
 
     def _note_changes(self, entries: list[Entry]) -> None:
         for entry in entries:
@@ -193,40 +277,82 @@ class _Player:
     def _play_one(self, entry: Entry) -> None:
         if not self._needed(entry):
             return
+        if entry.contents is not None and entry.contents.used_up is not None:
+            raise CannotReplayError(say("watch.used_up", what=entry.contents.used_up))
         self._use_values_of(entry)
-        args = map_tensors(entry.args, self._stand_in)
-        kwargs = map_tensors(entry.kwargs, self._stand_in)
-        if changes_its_input(entry.call, kwargs) and self._would_touch_the_program(args, kwargs):
-            return
-        if entry.rng is not None:
-            entry.rng.put_back()
-        self._tracer.base = entry.stack
-        self._tracer.phase = entry.phase if isinstance(entry.call, nn.Module) else "outside"
-        with _context(entry.context):
-            outputs = self._call(entry, args, kwargs)
+        inner_losses: list[torch.Tensor] = []
+        with self._as_it_was(entry), _noting_inner_losses(inner_losses):
+            args, kwargs = self._arguments(entry)
+            if changes_its_input(entry.call, kwargs) and self._would_touch_the_program(args, kwargs):
+                return
+            self._tracer.base = entry.stack
+            self._tracer.phase = _phase_of(entry)
+            with self._context(entry.context):
+                outputs = self._call(entry, args, kwargs)
         self._pair(entry, outputs)
         if entry.kind == "module":
             self._again.outputs = list(tensors_in(outputs))
             self._tracer.after_root = True
             self._compare(entry, self._again.outputs)
+        elif entry.derivative and not self._differentiates:
+            self._note_derivative(list(tensors_in(outputs)), inner_losses)
         elif getattr(entry.call, "__name__", "") == "grad":
             self._again.gradients += [(t, t) for t in tensors_in(outputs)]
 
+    def _note_derivative(self, outputs: list[torch.Tensor], losses: list[torch.Tensor]) -> None:
+        """What a transform of torch.func gave: gradients, or, if it differentiated something bad, that."""
+        if all(is_finite(t) for t in losses if measurable(t)):
+            self._again.gradients += [(t, t) for t in outputs]
+        else:
+            self._again.losses += outputs
+
+    def _arguments(self, entry: Entry) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        args, kwargs = entry.args, entry.kwargs
+        if entry.contents is not None:
+            args, kwargs = entry.contents.rewound(args), entry.contents.rewound(kwargs)
+        return map_tensors(args, self._stand_in), map_tensors(kwargs, self._stand_in)
+
+    @contextlib.contextmanager
+    def _as_it_was(self, entry: Entry) -> Iterator[None]:
+        """Random states, containers and free variables as they were when the call was made."""
+        if entry.rng is not None:
+            entry.rng.put_back()
+        for generator, state in entry.generators:
+            generator.set_state(state)
+        variables = [(variable, variable.get()) for variable in entry.free]
+        undo = None if entry.contents is None else entry.contents.loaded(self._stand_in)
+        try:
+            for variable, _ in variables:
+                variable.put(map_tensors(variable.value, self._stand_in))
+            yield
+        finally:
+            for variable, now in variables:
+                variable.put(now)
+            if undo is not None:
+                undo()
+
     def _use_values_of(self, entry: Entry) -> None:
-        """Tensors that were overwritten since this call: the copy of what they held then."""
+        """Tensors that were overwritten since this call: a copy of what they held then. Those that were not
+        hold it still, whatever the replay has made of them."""
         for tensor, version in entry.versions:
             copy = self._tape.saved.get((id(tensor), version))
             if copy is not None:
-                self._counterpart[id(tensor)] = copy.requires_grad_(tensor.requires_grad)
+                own = self._untouched.own(copy.clone())
+                self._counterpart[id(tensor)] = own.requires_grad_(tensor.requires_grad)
+            elif id(tensor) in self._counterpart and version_of(tensor) == version:
+                if not tensor.requires_grad and not _equal(tensor, self._counterpart[id(tensor)]):
+                    del self._counterpart[id(tensor)]
 
     def _needed(self, entry: Entry) -> bool:
         """Models and backward run again, and what hangs on them. Data preparation does not: what it made is
-        on the tape, and making it twice might touch what belongs to the program."""
-        if entry.kind in ("module", "backward"):
+        on the tape, and making it twice might touch what belongs to the program. A change in place is made
+        where a copy of what was changed is in use."""
+        if entry.kind in ("module", "backward") or entry.functional:
             return True
-        if entry.kind == "write" or entry.kwargs.get("generator") is not None:
-            return False
-        if any(id(t) in self._counterpart for t in tensors_in((entry.args, entry.kwargs))):
+        if entry.kind == "write":
+            written = tensors_in(written_to(entry.args, entry.kwargs))
+            return bool(written) and all(id(t) in self._counterpart for t in written)
+        if any(id(t) in self._counterpart for t in given_to(entry)):
             return True
         return entry.context.grad and any(_has_history(t) for t in tensors_in(entry.outputs))
 
@@ -241,8 +367,12 @@ class _Player:
             if type(call).__name__ == "DistributedDataParallel":
                 call = call.module
         else:
-            call = entry.call
-        with self._tracer:
+            call = self._counterpart.get(id(entry.call), entry.call)
+        if entry.swapped is not None:
+            weights = map_tensors(entry.swapped, self._stand_in)
+            with self._tracing():
+                return torch.func.functional_call(call, weights, args, kwargs)
+        with self._tracing():
             return call(*args, **kwargs)
 
     def _backward(self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -256,17 +386,82 @@ class _Player:
         wanted = list({id(t): t for t in wanted}.values())
         if not wanted:
             return
+        self._untouched.keep_gradients(wanted)
         create = bool(kwargs.get("create_graph") or (len(args) > 3 and args[3]))
-        with self._tracer:
+        with self._tracing():
             found = torch.autograd.grad(
                 tensors, wanted, seeds, retain_graph=True, create_graph=create, allow_unused=True
             )
         self._again.gradients += [(p, g) for p, g in zip(wanted, found, strict=True) if g is not None]
 
+    def _run_hooks_on_gradients(self, entries: list[Entry]) -> None:
+        """The gradients are finite here and were not in the program. Hooks that it runs on accumulated
+        gradients may have spoiled them: run those, but no optimizer."""
+        backward = next((e for e in reversed(entries) if e.kind == "backward"), None)
+        if backward is None:
+            return
+        self._tracer.base, self._tracer.phase = backward.stack, "backward"
+        accumulated: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        for parameter, gradient in self._again.gradients:
+            had = accumulated.get(id(parameter))
+            accumulated[id(parameter)] = (parameter, gradient if had is None else had[1] + gradient)
+        for parameter, gradient in accumulated.values():
+            hooks = getattr(parameter, "_post_accumulate_grad_hooks", None)
+            if hooks and parameter.grad is not None and not is_finite(parameter.grad):
+                self._run_hooks(list(hooks.values()), parameter, gradient.detach().clone())
+
+    def _run_hooks(
+        self, hooks: list[Callable[..., Any]], parameter: torch.Tensor, gradient: torch.Tensor
+    ) -> None:
+        was = parameter.grad
+        stop = register_optimizer_step_pre_hook(_no_update)
+        try:
+            parameter.grad = self._untouched.own(gradient)
+            with torch.no_grad(), self._tracing():
+                for hook in hooks:
+                    hook(parameter)
+            if parameter.grad is not None:
+                self._again.gradients.append((parameter, parameter.grad))
+        except Exception:
+            return  # it cannot be run outside of a backward, or wants to update
+        finally:
+            stop.remove()
+            parameter.grad = was
+
+    @contextlib.contextmanager
+    def _context(self, context: Context) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            if context.inference:
+                stack.enter_context(torch.inference_mode())
+            stack.enter_context(torch.set_grad_enabled(context.grad))
+            for device, enabled, dtype in context.autocast:
+                stack.enter_context(
+                    torch.autocast(device, dtype=dtype, enabled=enabled and self._changes.autocast)
+                )
+            if context.saving is not None and self._through_saving:
+                pack, unpack = context.saving
+                hooks = torch.autograd.graph.saved_tensors_hooks(self._for_the_backward(pack), unpack)
+                stack.enter_context(hooks)
+            yield
+
+    def _for_the_backward(self, pack: Callable[..., Any]) -> Callable[..., Any]:
+        """What is done to save a tensor is done for the backward alone."""
+
+        def packing(tensor: torch.Tensor) -> Any:
+            phase, self._tracer.phase = self._tracer.phase, "backward"
+            try:
+                return pack(tensor)
+            finally:
+                self._tracer.phase = phase
+
+        return packing
+
     def _stand_in(self, tensor: torch.Tensor) -> torch.Tensor:
         found: torch.Tensor = self._counterpart.get(id(tensor), tensor)
         if found is tensor and _has_history(tensor):
             return self._cut_off(tensor)
+        if found is tensor and self._changes.outside is not None and not tensor.requires_grad:
+            found = self._counterpart[id(tensor)] = self._changes.outside(tensor)
         return found
 
     def _cut_off(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -284,18 +479,21 @@ class _Player:
             version_of(was) != version or _alike(was, now)
             for (was, version), now in zip(entry.made, new, strict=True)
         )
-        if not same and not self._again.differs:
+        if not same and not self._again.differs and not self._changes.any:
             self._again.differs = True
             self._again.notes.append(say("watch.replay_differs"))
 
     def _pair(self, entry: Entry, replayed: Any) -> None:
         """What the program got from this call is stood in for by what the replay got. Where the two differ
         though nothing changed since (unrecorded randomness), the record is believed."""
+        if entry.functional and isinstance(entry.outputs, tuple) and isinstance(replayed, tuple):
+            functions = (pair for pair in zip(entry.outputs, replayed, strict=False) if callable(pair[0]))
+            self._counterpart.update((id(was), now) for was, now in functions)
         new = list(tensors_in(replayed))
         if len(entry.made) != len(new):
             return
         for (was, version), now in zip(entry.made, new, strict=True):
-            if now.requires_grad or version_of(was) != version or _equal(was, now):
+            if self._changes.any or now.requires_grad or version_of(was) != version or _equal(was, now):
                 self._counterpart[id(was)] = now
 
 
@@ -328,12 +526,33 @@ def _copy_of(tensor: torch.Tensor) -> torch.Tensor:
     )
 
 
+def _phase_of(entry: Entry) -> str:
+    if isinstance(entry.call, nn.Module):
+        return entry.phase
+    return "functional" if entry.functional else "outside"
+
+
+def _no_update(*_: Any) -> None:
+    raise CannotReplayError("an update")
+
+
 @contextlib.contextmanager
-def _context(context: Context) -> Iterator[None]:
-    with contextlib.ExitStack() as stack:
-        if context.inference:
-            stack.enter_context(torch.inference_mode())
-        stack.enter_context(torch.set_grad_enabled(context.grad))
-        for device, enabled, dtype in context.autocast:
-            stack.enter_context(torch.autocast(device, dtype=dtype, enabled=enabled))
+def _noting_inner_losses(losses: list[torch.Tensor]) -> Iterator[None]:
+    """Note what the transforms of torch.func differentiate, below their wrappers."""
+    original = transforms._autograd_grad
+
+    def noting(outputs: Any, *args: Any, **kwargs: Any) -> Any:
+        losses.extend(_unwrapped(t) for t in tensors_in(outputs))
+        return original(outputs, *args, **kwargs)
+
+    transforms._autograd_grad = noting
+    try:
         yield
+    finally:
+        transforms._autograd_grad = original
+
+
+def _unwrapped(tensor: torch.Tensor) -> torch.Tensor:
+    while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = torch._C._functorch.get_unwrapped(tensor)
+    return tensor

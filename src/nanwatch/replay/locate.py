@@ -189,7 +189,7 @@ def _located(
     birth = replace(birth_of(op, phase, roles), samples=_rows(op, phase, trouble))
     step = op.step if phase == "optimizer" else trouble.step
     kind = kind_of([o.numbers for o in op.outputs]) or "nan"
-    return Located(step, kind, phase, birth, by, travel, hidden, [], op.call)
+    return Located(step, kind, phase, birth, by, travel, hidden, [], op.call, op)
 
 
 def _rows(op: Op, phase: str, trouble: Trouble) -> tuple[int, ...]:
@@ -259,7 +259,7 @@ def _made_outside(
     birth = replace(birth, samples=samples or _rows(op, phase, trouble))
     step = op.step if phase == "optimizer" else trouble.step
     kind = kind_of([o.numbers for o in op.outputs]) or "nan"
-    return Located(step, kind, phase, birth, "replay", notes=list(notes), call=op.call)
+    return Located(step, kind, phase, birth, "replay", notes=list(notes), call=op.call, op=op)
 
 
 def _update_made_again(last: LastUpdate) -> Op | None:

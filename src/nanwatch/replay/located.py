@@ -27,6 +27,8 @@ class Located:
     hidden: tuple[Hidden, ...] = ()
     notes: list[str] = field(default_factory=list)
     call: Call | None = None
+    op: Op | None = None
+    """The birth op itself, as it was traced."""
 
 
 def birth_of(op: Op, phase: str, roles: Roles) -> Birth:

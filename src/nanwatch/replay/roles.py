@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+import torch
 from torch import nn
 
 from nanwatch.replay.again import call_again
@@ -13,8 +15,11 @@ from nanwatch.tensors import is_finite
 from nanwatch.watching.stack import Stack
 from nanwatch.watching.storages import key_of
 from nanwatch.watching.tape import Entry, tensors_in
-from nanwatch.watching.torch_functions import written_to
+from nanwatch.watching.torch_functions import changes_its_input, written_to
 from nanwatch.watching.trouble import Trouble
+
+DEEPEST = 100
+"""How far a bad value is followed back."""
 
 
 @dataclass(frozen=True)
@@ -69,27 +74,53 @@ class Roles:
 
     def _last_entry(self, key: int) -> Entry | None:
         """The last call of the program's own code that wrote into this memory."""
+        return next(iter(self._writers(key)), None)
+
+    def _writers(self, key: int) -> Iterator[Entry]:
+        """The calls of the program's own code that wrote into this memory, the last first."""
         for entry in reversed(self._entries):
-            if entry.kind == "write" and any(
-                key_of(t) == key for t in tensors_in(written_to(entry.args, entry.kwargs))
+            if entry.kind == "write":
+                if any(key_of(t) == key for t in tensors_in(written_to(entry.args, entry.kwargs))):
+                    yield entry
+            elif (entry.kind == "op" or entry.functional) and any(
+                key_of(t) == key for t in tensors_in(entry.outputs)
             ):
-                return entry
-            if entry.kind == "op" and any(key_of(t) == key for t in tensors_in(entry.outputs)):
-                return entry
-        return None
+                yield entry
 
     def origin(self, key: int, depth: int = 0) -> Op | None:
         """The op of the program's own code that first made a bad value which came to be in this memory:
         follow the tape backwards by value, then make that one call again, traced, on copies."""
-        entry = self._last_entry(key)
-        if entry is None or depth > 100:
-            return None
-        target = {key_of(t) for t in tensors_in(entry.outputs)} if entry.kind == "op" else {key}
-        for tensor in tensors_in((entry.args, entry.kwargs)):
-            if key_of(tensor) not in target and measurable(tensor) and not is_finite(tensor):
-                return self.origin(key_of(tensor), depth + 1)
-        before = self._entries[: self._entries.index(entry)]
-        return call_again(entry, self._tape.step, any(e.kind == "module" for e in before))
+        changes: list[Entry] = []
+        for entry in self._writers(key):
+            in_place = entry.kind == "write" or changes_its_input(entry.call, entry.kwargs)
+            target = {key} if in_place else {key_of(t) for t in tensors_in(entry.outputs)}
+            for tensor in tensors_in((entry.args, entry.kwargs)):
+                if key_of(tensor) not in target and measurable(tensor) and not is_finite(tensor):
+                    return self.origin(key_of(tensor), depth + 1) if depth < DEEPEST else None
+            if not in_place or (entry.before is not None and is_finite(entry.before)):
+                return self._made_again(entry) or self._first_of(changes)
+            if entry.before is None:
+                changes.append(entry)
+        return self._first_of(changes)
+
+    def _made_again(self, entry: Entry, before: torch.Tensor | None = None) -> Op | None:
+        earlier = self._entries[: self._entries.index(entry)]
+        return call_again(entry, self._tape.step, any(e.kind == "module" for e in earlier), before)
+
+    def _first_of(self, changes: list[Entry]) -> Op | None:
+        """The first of some changes in place, given the last first, that makes something bad of finite
+        values. Nobody kept what was there before them: it is tried what could have been."""
+        for entry in reversed(changes):
+            target = written_to(entry.args, entry.kwargs)
+            if not isinstance(target, torch.Tensor) or not measurable(target):
+                continue
+            now = target.detach()
+            for guess in (0.0, -1.0):
+                before = torch.where(now.isnan(), guess, torch.where(now.isinf(), now.sign(), now))
+                op = self._made_again(entry, before)
+                if op is not None:
+                    return _without_guesses(op, before)
+        return None
 
     def last_write(self, key: int) -> Stack | None:
         entry = self._last_entry(key)
@@ -100,3 +131,10 @@ class Roles:
             if any(key_of(t) == key for t in tensors_in((entry.args, entry.kwargs))):
                 return entry.stack
         return ()
+
+
+def _without_guesses(op: Op, guess: torch.Tensor) -> Op:
+    """What was only guessed is not shown, nor kept for a repro."""
+    op.call = None
+    op.inputs = [o for o in op.inputs if o.numbers.shape != tuple(guess.shape) or o.numbers.name != "self"]
+    return op

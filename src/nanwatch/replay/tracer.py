@@ -27,6 +27,7 @@ from nanwatch.replay.op_facts import (
 )
 from nanwatch.replay.shadow import Shadows
 from nanwatch.replay.trace import Op, Operand, Trace
+from nanwatch.replay.untouched import Untouched
 from nanwatch.tensors import is_finite, numbers
 from nanwatch.watching.module_calls import Scope
 from nanwatch.watching.stack import Stack, is_library, take_stack
@@ -73,6 +74,8 @@ class OpTracer(TorchDispatchMode):
         """memory that holds what a root module computed."""
         self._origins: dict[int, Origin] = {}
         """sequence number of an autograd node -> where its forward op was."""
+        self.untouched: Untouched | None = None
+        """Of a replay: the memory of the program."""
         self._shadows = Shadows()
         self.next_index = 0
         self._kept = 0
@@ -106,12 +109,16 @@ class OpTracer(TorchDispatchMode):
             arguments = named_arguments(facts, args, kwargs)
             inputs = tensors_by_name(arguments)
             before = self._before(facts, inputs) if facts.written else {}
+            if facts.written and self.untouched is not None:
+                self.untouched.about_to_write([t for n, t in inputs if n.split("[")[0] in facts.written])
         except Exception as error:
             self.failed(error)
             return function(*args, **kwargs)
         outputs = function(*args, **kwargs)
         frame = sys._getframe(1)
         try:
+            if self.untouched is not None:
+                self.untouched.made(outputs, inputs)
             with self._lock:
                 self._after(function, facts, args, kwargs, arguments, inputs, before, outputs, node, frame)
         except Exception as error:
@@ -208,6 +215,8 @@ class OpTracer(TorchDispatchMode):
     ) -> str:
         if node is not None:
             return "backward"
+        if self.phase == "functional":
+            return self._phase_in_transform(inputs, results)
         if self.phase != "outside":
             if self.phase in ("forward", "loss"):
                 self.roots_called = True
@@ -221,6 +230,15 @@ class OpTracer(TorchDispatchMode):
         if any(t.requires_grad for _, t in inputs) and torch.is_grad_enabled():
             return "loss" if self.roots_called else "forward"
         return "data"
+
+    def _phase_in_transform(self, inputs: list[tuple[str, torch.Tensor]], results: list[torch.Tensor]) -> str:
+        """In a transform of torch.func what a module computes is forward, what comes after it is loss."""
+        inside = bool(self.scope.modules)
+        self.roots_called = self.roots_called or inside
+        if inside or any(self._derived.get(t) for _, t in inputs):
+            for tensor in results:
+                self._derived.put(tensor, True)
+        return "loss" if self.roots_called and not inside else "forward"
 
     def _note_origin(self, node: Any, frame: FrameType) -> tuple[Stack, tuple[torch.nn.Module, ...]]:
         """Where this op is, for itself and for the backward of the node it belongs to."""

@@ -71,6 +71,14 @@ def write(text: str, stream: TextIO | None = None) -> None:
         pass
 
 
+def progress(text: str) -> None:
+    """One line that the next one overwrites, on a terminal only; "" wipes it."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        return
+    shown = f"nanwatch: {text} …" if text else ""
+    write("\r\x1b[2K" + shown[: _columns() - 1])
+
+
 def _columns() -> int:
     """The width of the terminal, 100 where there is none (a log file), never more than 120."""
     return min(shutil.get_terminal_size((100, 40)).columns, 120)

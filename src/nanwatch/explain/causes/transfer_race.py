@@ -1,0 +1,15 @@
+"""TO BE WRITTEN: transfer-race."""
+
+from __future__ import annotations
+
+from nanwatch.explain.case import Case
+from nanwatch.explain.claim import Against, Claim
+from nanwatch.records import Remedy
+
+
+def weigh(case: Case) -> Claim | Against | None:
+    return None
+
+
+def remedies(case: Case) -> list[Remedy]:
+    return []
