@@ -3,6 +3,7 @@
 nanwatch run train.py                 watch an unmodified script
 nanwatch.watch(model, optimizer)      the same from code
 with nanwatch.trace() as found: ...   which op made this NaN
+nanwatch.stable                       safe building blocks to import
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from nanwatch import stable as stable
     from nanwatch.adapters.plain import Session, watch
     from nanwatch.adapters.trace import Traced, trace
     from nanwatch.errors import NanwatchError, NonFiniteError
@@ -30,6 +32,8 @@ __all__ = ["NanwatchError", "NonFiniteError", "Session", "Traced", "__version__"
 
 
 def __getattr__(name: str) -> Any:
+    if name == "stable":
+        return importlib.import_module("nanwatch.stable")
     if name not in _WHERE:
         raise AttributeError(f"module 'nanwatch' has no attribute {name!r}")
     value = getattr(importlib.import_module(_WHERE[name]), name)
