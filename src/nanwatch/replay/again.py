@@ -41,6 +41,10 @@ class Changes:
     """False: off, whatever the program had on."""
     around: Callable[[], contextlib.AbstractContextManager[Any]] | None = None
     """Entered around every call, under the tracer's eyes: a mode that changes what the ops do."""
+    call: Callable[[Entry], Callable[..., Any]] | None = None
+    """What to call in the place of a recorded call outside modules."""
+    repaired: bool = False
+    """The program's source was changed: other values than the recorded ones are expected."""
     outside: Callable[[torch.Tensor], torch.Tensor] | None = None
     """What stands in for a tensor that the step was given and did not make, other than a weight: the batch."""
 
@@ -368,6 +372,8 @@ class _Player:
                 call = call.module
         else:
             call = self._counterpart.get(id(entry.call), entry.call)
+            if self._changes.call is not None and call is entry.call:
+                call = self._changes.call(entry)
         if entry.swapped is not None:
             weights = map_tensors(entry.swapped, self._stand_in)
             with self._tracing():

@@ -5,6 +5,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from nanwatch.explain.remedies.repairs import REPAIRS
+from nanwatch.explain.remedies.settings import SETTINGS, text_of
+from nanwatch.explain.remedies.trial import tried
+from nanwatch.explain.remedies.words import EDITS
 from nanwatch.records import Remedy
 
 if TYPE_CHECKING:
@@ -12,5 +16,26 @@ if TYPE_CHECKING:
 
 
 def offer(case: Case, *ids: str) -> list[Remedy]:
-    """The remedies of these ids that fit the case, in this order, each tried where that can be done."""
-    return []
+    """The remedies of these ids that fit the case, each tried where that can be done: those that were tried and
+    hold come first, then those that could not be tried, in the order of `ids`. What was tried and does not
+    help is not offered."""
+    made = [_edit(case, i) if i in REPAIRS else _setting(case, i) for i in ids]
+    fitting = [remedy for remedy in made if remedy is not None and remedy.verified is not False]
+    return sorted(fitting, key=lambda remedy: remedy.verified is not True)
+
+
+def _edit(case: Case, identity: str) -> Remedy | None:
+    repair = REPAIRS[identity](case)
+    if repair is None:
+        return None
+    trial = tried(case, repair)
+    return Remedy(identity, EDITS[identity].say(), trial.verified, trial.edit)
+
+
+def _setting(case: Case, identity: str) -> Remedy | None:
+    from nanwatch.explain.experiments import EXPERIMENTS
+
+    setting = SETTINGS[identity]
+    outcomes = [case.outcome(name).finite for name in setting.experiments if name in EXPERIMENTS]
+    verified = True if True in outcomes else None
+    return Remedy(identity, text_of(case, setting), verified)

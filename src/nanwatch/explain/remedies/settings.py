@@ -1,0 +1,259 @@
+"""Remedies that are no edit of the source: a setting, a guard around the step, a way back.
+
+Each names the experiment that tries it, where one can: its outcome is what `verified` says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nanwatch.explain.text import Text
+
+if TYPE_CHECKING:
+    from nanwatch.explain.case import Case
+
+
+@dataclass(frozen=True)
+class Setting:
+    text: Text
+    experiments: tuple[str, ...] = ()
+    """Any of these that ran finite verifies it."""
+
+
+SETTINGS: dict[str, Setting] = {
+    "lower-learning-rate": Setting(
+        Text(
+            "Lower the learning rate from {lr} to {lower}; if it fails again, to {lowest}.",
+            "将学习率从 {lr} 降到 {lower}；若仍失败，再降到 {lowest}。",
+        ),
+        ("lower-rate",),
+    ),
+    "clip-gradients": Setting(
+        Text(
+            "Clip the gradients before each step: torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0), "
+            "or 0.5 if 1.0 is not enough.",
+            "在每次更新前裁剪梯度：torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)，不够时用 0.5。",
+        ),
+        ("lower-rate",),
+    ),
+    "warmup": Setting(
+        Text(
+            "Raise the learning rate over the first steps and let it fall as a cosine: "
+            "SequentialLR(LinearLR(start_factor=0.01), CosineAnnealingLR).",
+            "使用预热加余弦退火：SequentialLR(LinearLR(start_factor=0.01), CosineAnnealingLR)。",
+        )
+    ),
+    "adamw": Setting(
+        Text(
+            "Use AdamW (weight_decay=0.01), which keeps weights from growing without end.",
+            "改用 AdamW（weight_decay=0.01），避免权重无限增大。",
+        )
+    ),
+    "label-smoothing": Setting(
+        Text(
+            "Smooth the labels: cross_entropy(..., label_smoothing=0.1) keeps logits from growing without end.",
+            "使用标签平滑：cross_entropy(..., label_smoothing=0.1)，避免 logits 无限增大。",
+        )
+    ),
+    "larger-eps": Setting(
+        Text(
+            "Use an eps that the dtype can hold: {eps} for {dtype}.",
+            "使用该精度能表示的 eps：{dtype} 用 {eps}。",
+        ),
+        ("larger-eps",),
+    ),
+    "full-precision": Setting(
+        Text(
+            "Run this module in float32 (under autocast: torch.autocast(device, enabled=False) around it, "
+            "with .float() inputs).",
+            "让这个模块用 float32 运行（在 autocast 下：用 torch.autocast(device, enabled=False) 包住它，输入 .float()）。",
+        ),
+        ("float32", "autocast-off"),
+    ),
+    "bfloat16": Setting(
+        Text(
+            "Use bfloat16 instead of float16: it has the range of float32.",
+            "用 bfloat16 代替 float16：它的数值范围与 float32 相同。",
+        ),
+        ("bfloat16",),
+    ),
+    "use-grad-scaler": Setting(
+        Text(
+            "Scale the loss: scaler = torch.amp.GradScaler(); scaler.scale(loss).backward(); "
+            "scaler.step(optimizer); scaler.update().",
+            "使用损失缩放：scaler = torch.amp.GradScaler()；scaler.scale(loss).backward()；"
+            "scaler.step(optimizer)；scaler.update()。",
+        )
+    ),
+    "unscale-before-clip": Setting(
+        Text(
+            "Call scaler.unscale_(optimizer) before clipping: else the scaled gradients are clipped.",
+            "裁剪前先调用 scaler.unscale_(optimizer)，否则裁剪的是放大后的梯度。",
+        )
+    ),
+    "step-through-scaler": Setting(
+        Text(
+            "Call scaler.step(optimizer), not optimizer.step(): the scaler divides its scale out and skips bad steps.",
+            "调用 scaler.step(optimizer) 而不是 optimizer.step()：由 scaler 还原梯度并跳过坏的更新。",
+        )
+    ),
+    "update-scaler": Setting(
+        Text(
+            "Call scaler.update() after every scaler.step(): else the scale never falls after an overflow.",
+            "每次 scaler.step() 之后调用 scaler.update()，否则溢出后缩放系数不会下降。",
+        )
+    ),
+    "larger-batch": Setting(
+        Text(
+            "Use a batch of at least 2 (drop_last=True for the last one): one sample has no variance.",
+            "批大小至少为 2（最后一批用 drop_last=True）：单个样本没有方差。",
+        )
+    ),
+    "drop-bad-rows": Setting(
+        Text(
+            "Leave out rows {rows} of this batch.",
+            "去掉这一批的第 {rows} 行。",
+        ),
+        ("rows-dropped",),
+    ),
+    "skip-batch": Setting(
+        Text(
+            'Skip this batch: nanwatch run --policy skip, or nanwatch.watch(policy="skip").',
+            '跳过这一批：nanwatch run --policy skip，或 nanwatch.watch(policy="skip")。',
+        ),
+        ("another-batch",),
+    ),
+    "clean-data": Setting(
+        Text(
+            "Check every sample before training (torch.isfinite(x).all()) and mend or remove the bad ones.",
+            "训练前检查每个样本（torch.isfinite(x).all()），修正或删除有问题的样本。",
+        ),
+        ("rows-dropped",),
+    ),
+    "check-index": Setting(
+        Text(
+            "Check ids, labels and indices against the size of their table where the batch is made.",
+            "在构造批次处检查 id、标签和索引是否在表的范围之内。",
+        )
+    ),
+    "check-loading": Setting(
+        Text(
+            "Load the weights again from a file that is whole, and look at what load_state_dict returns: missing and "
+            "unexpected keys.",
+            "重新从完好的文件加载权重，并检查 load_state_dict 返回的 missing keys 和 unexpected keys。",
+        ),
+        ("last-good-weights",),
+    ),
+    "initialise": Setting(
+        Text(
+            "Write every value before it is read: torch.zeros instead of torch.empty, reset_parameters() after "
+            "to_empty(), all keys in the state dict.",
+            "读取之前先写入：用 torch.zeros 代替 torch.empty，to_empty() 之后调用 reset_parameters()，"
+            "state dict 含有全部键。",
+        )
+    ),
+    "reset-optimizer-state": Setting(
+        Text(
+            "Make the optimizer anew, or clear its state (optimizer.state.clear()): its moments are bad.",
+            "重新创建优化器，或清空其状态（optimizer.state.clear()）：其中的动量已经损坏。",
+        ),
+        ("fresh-optimizer-state",),
+    ),
+    "reset-running-stats": Setting(
+        Text(
+            "Reset the running statistics: module.reset_running_stats(), then some steps in training mode.",
+            "重置运行统计量：module.reset_running_stats()，然后以训练模式运行若干步。",
+        ),
+        ("fresh-statistics",),
+    ),
+    "roll-back": Setting(
+        Text(
+            "Go back to the last good checkpoint: weights, moments and statistics, all of them.",
+            "回到最近一个完好的检查点：权重、动量和统计量都要恢复。",
+        ),
+        ("last-good-weights",),
+    ),
+    "synchronise-copy": Setting(
+        Text(
+            "Wait for the copy before reading it: non_blocking=False, or stream.synchronize() or an event.",
+            "读取之前等待拷贝完成：non_blocking=False，或使用 stream.synchronize() 或 event。",
+        ),
+        ("synchronous-copies",),
+    ),
+    "one-worker-or-lock": Setting(
+        Text(
+            "Let one thread write at a time: one worker, or a lock around writing and reading.",
+            "同一时间只让一个线程写：单个 worker，或在读写处加锁。",
+        ),
+        ("one-worker",),
+    ),
+    "refresh-copy": Setting(
+        Text(
+            "Make the copy again after each update of the original, or use the original itself.",
+            "每次更新原张量后重新生成副本，或直接使用原张量。",
+        )
+    ),
+    "run-eager": Setting(
+        Text(
+            "Run this part in eager mode (torch.compiler.disable) until the compiler is mended.",
+            "在编译器修复之前，让这一部分以 eager 模式运行（torch.compiler.disable）。",
+        ),
+        ("eager",),
+    ),
+    "check-hardware": Setting(
+        Text(
+            "Look at the machine: ECC errors (nvidia-smi -q -d ECC), temperature, memory; try another device.",
+            "检查机器：ECC 错误（nvidia-smi -q -d ECC）、温度、内存；换一台设备试试。",
+        )
+    ),
+    "fix-hyperparameter": Setting(
+        Text(
+            "Set the value to one that the formula can take: eps of {eps} or more, a finite rate, betas below 1, a "
+            "temperature above 0.",
+            "把该值改为公式允许的值：eps 不小于 {eps}，学习率有限，beta 小于 1，温度大于 0。",
+        ),
+        ("larger-eps",),
+    ),
+    "clamp-scores": Setting(
+        Text(
+            "Bound the scores before the softmax, for instance to [-10, 10], and scale them by head_dim ** -0.5.",
+            "softmax 之前限制分数的范围，例如 [-10, 10]，并乘以 head_dim ** -0.5。",
+        ),
+        ("operand-bounded",),
+    ),
+    "finite-mask": Setting(
+        Text(
+            "Fill masks with torch.finfo(scores.dtype).min and combine them as booleans, not by adding.",
+            "用 torch.finfo(scores.dtype).min 填充掩码，并以布尔运算合并，而不是相加。",
+        )
+    ),
+    "keep-target": Setting(
+        Text(
+            "Check the target against what the loss can give it: it must have some probability (not masked out, not "
+            "longer than the input).",
+            "检查目标是否在损失的定义域内：其概率不能为零（未被掩掉，且不长于输入）。",
+        ),
+        ("rows-dropped",),
+    ),
+}
+
+
+def text_of(case: Case, setting: Setting) -> str:
+    """The sentence with the values of this run."""
+    rates = next((facts.lr for facts in reversed(case.history) if facts.lr), ())
+    optimizer = case.trouble.optimizer
+    if optimizer is not None:
+        rates = tuple(float(g.get("lr", 0.0)) for g in optimizer.param_groups)
+    rate = max(rates, default=1e-3)
+    dtype = case.birth.dtype if case.birth is not None else None
+    narrow = case.birth is not None and case.birth.narrow
+    rows = ", ".join(map(str, case.located.birth.samples[:8])) or "?"
+    return setting.text.say(
+        lr=f"{rate:g}",
+        lower=f"{rate / 10:g}",
+        lowest=f"{rate / 100:g}",
+        eps="1e-4" if narrow else "1e-8",
+        dtype=str(dtype).removeprefix("torch."),
+        rows=rows,
+    )

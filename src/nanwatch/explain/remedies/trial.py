@@ -1,0 +1,99 @@
+"""A remedy tried on the step that failed: finite afterwards, and nothing changed where all was well."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from nanwatch.explain.remedies.repairs import Repair
+from nanwatch.explain.remedies.source_edit import diff_of, edited
+from nanwatch.replay.again import Again, Changes
+from nanwatch.replay.samples import batch_size
+from nanwatch.replay.tracer import measurable
+from nanwatch.watching.stack import MODE_METHODS, Stack, is_library
+from nanwatch.watching.tape import Entry
+
+if TYPE_CHECKING:
+    from nanwatch.explain.case import Case
+
+CLOSE = 1e-3
+"""How far, relatively, a repaired value may lie from the one that was fine before."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    verified: bool | None
+    edit: str | None = None
+
+
+def tried(case: Case, repair: Repair) -> Trial:
+    """Run the step with the edited function, or, for code at the top of a script, with the edited call."""
+    diff = diff_of(repair.expression, repair.source)
+    try:
+        with edited(repair.expression, repair.source) as in_function:
+            inside = in_function and _runs_in_a_module(case)
+            changes = Changes(call=None if inside else _call_of(repair), repaired=True)
+            if not inside and changes.call is None:
+                return Trial(None, diff)
+            again = case.rerun(changes)
+    except (SyntaxError, ValueError):
+        return Trial(None, None)
+    return Trial(holds(case, again), diff)
+
+
+def holds(case: Case, again: Again) -> bool | None:
+    """Whether the step is finite now, and the rows that were fine are what they were."""
+    from nanwatch.explain.case import runs_finite
+
+    finite = runs_finite(again)
+    if finite is None or not finite:
+        return finite
+    return _same_where_it_was_fine(case, again)
+
+
+def _same_where_it_was_fine(case: Case, again: Again) -> bool:
+    """The outputs of the models, row by row, against what the program got."""
+    size = batch_size(case.tape)
+    recorded = [t for entry in case.model_calls[-1:] for t, _ in entry.made if measurable(t)]
+    if len(recorded) != len([t for t in again.outputs if measurable(t)]):
+        return True
+    for was, now in zip(recorded, (t for t in again.outputs if measurable(t)), strict=True):
+        if was.shape != now.shape or was.dim() == 0 or was.shape[0] != size:
+            continue
+        fine = torch.isfinite(was.detach()).reshape(size, -1).all(1)
+        before, after = was.detach()[fine].double(), now.detach()[fine].double()
+        if before.numel() and not torch.allclose(
+            before, after, rtol=CLOSE, atol=CLOSE * float(before.abs().max())
+        ):
+            return False
+    return True
+
+
+def _runs_in_a_module(case: Case) -> bool:
+    return case.located.op is not None and bool(case.located.op.modules)
+
+
+def _call_of(repair: Repair) -> Any:
+    """The recorded call at the repaired place, changed; others as they are."""
+    change = repair.call
+    if change is None:
+        return None
+    place = (repair.expression.code, repair.expression.lasti)
+
+    def call(entry: Entry) -> Any:
+        return change(entry.call) if _user_place(entry.stack) == place else entry.call
+
+    return call
+
+
+def _user_place(stack: Stack) -> Any:
+    with contextlib.suppress(StopIteration):
+        return next(
+            (code, lasti)
+            for code, lasti in stack
+            if not is_library(code.co_filename) and code.co_name not in MODE_METHODS
+        )
+    return None
