@@ -9,7 +9,9 @@ from __future__ import annotations
 import datetime
 import os
 import platform
+import statistics
 import sys
+import time
 from collections import deque
 from dataclasses import replace
 from pathlib import Path
@@ -20,8 +22,6 @@ import torch
 
 from nanwatch.act.policy import action_of, check_policy
 from nanwatch.errors import NanwatchError, NonFiniteError
-from nanwatch.explain.case import Case
-from nanwatch.explain.diagnose import diagnose
 from nanwatch.messages import say
 from nanwatch.records import Incident, Run, StepFacts
 from nanwatch.replay.live import FIRST_SECONDS, SHARE, LiveTracer
@@ -38,6 +38,10 @@ from nanwatch.watching.watcher import MODES, Watcher
 
 HISTORY = 1000
 """Steps whose facts are kept in memory."""
+
+STEPS_TO_EXPLAIN = 20
+LEAST_EXPLAIN_SECONDS = 10.0
+"""Looking for the cause may take as long as this many steps, or, where steps are short, this many seconds."""
 
 MOST_LOCATED = 10
 """Incidents of one run that are traced and written in full; later ones are counted."""
@@ -56,9 +60,11 @@ class Session:
         audit_seconds: float = FIRST_SECONDS,
         audit_share: float = SHARE,
         explain: bool = True,
+        checklist: bool = False,
     ) -> None:
         self.policy = check_policy(policy)
         self.explain = explain
+        self.checklist = checklist
         if mode not in MODES:
             raise NanwatchError(say("watch.unknown_mode", mode=mode, choices=", ".join(MODES)))
         self.rank = int(os.environ.get("RANK", "0"))
@@ -184,9 +190,18 @@ class Session:
         same."""
         if not self.explain:
             return incident
+        from nanwatch.explain.case import Budget, Case
+        from nanwatch.explain.checklist import checklist
+        from nanwatch.explain.diagnose import diagnose
+
+        began = time.perf_counter()
+        took = [facts.seconds for facts in self.history if facts.seconds is not None]
+        step = statistics.median(took) if took else 0.0
+        budget = Budget(max(LEAST_EXPLAIN_SECONDS, STEPS_TO_EXPLAIN * step))
         try:
-            case = Case(trouble, located, self.watcher.calls, self.history, progress=terminal.progress)
+            case = Case(trouble, located, self.watcher.calls, self.history, budget, terminal.progress)
             found = diagnose(case)
+            points = checklist(case, found.cause) if self.checklist else ()
         except Exception as error:
             note = say("watch.not_explained", error=describe(error))
             return replace(incident, notes=(*incident.notes, note))
@@ -198,6 +213,8 @@ class Session:
             experiments=found.experiments,
             remedies=found.remedies,
             others=found.others,
+            checklist=points,
+            explained_in_steps=round((time.perf_counter() - began) / step, 1) if step else None,
         )
 
     def _keep(self, incident: Incident, located: Located) -> str | None:
@@ -228,6 +245,8 @@ class Session:
 
     def _show(self, incident: Incident, path: str | None) -> None:
         terminal.write(terminal.render(incident, path), sys.stderr)
+        if self.checklist:
+            terminal.write(terminal.checklist(incident), sys.stderr)
 
     def post_mortem(self, error: BaseException) -> bool:
         """The program died of `error`: if non-finite values were behind it, report them."""

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import sys
 
-from nanwatch.cli import run
+from nanwatch.cli import explain, run
 from nanwatch.errors import NanwatchError
 from nanwatch.messages import say
 from nanwatch.version import __version__
 
-COMMANDS = {"run": run}
+COMMANDS = {"run": run, "explain": explain}
 
 USAGE = """usage: nanwatch run [--dir DIR] [--policy raise|skip|observe] SCRIPT [args…]
        nanwatch run [options] -m MODULE [args…]
+       nanwatch explain [CAUSE | FOLDER]
        nanwatch --version
 
 Runs an unmodified PyTorch program; when a step goes NaN or Inf, stops it before the weights are touched
-and names the op, the line and the module where the value was born. `nanwatch run --help` tells more."""
+names the op, the line and the module where the value was born, and looks for its cause. `nanwatch run --help`
+and `nanwatch explain --help` tell more."""
 
 
 def main(arguments: list[str] | None = None) -> None:

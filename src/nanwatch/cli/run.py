@@ -31,6 +31,8 @@ Options come before SCRIPT; what follows it belongs to the script.
                     auto: device where it can be (default)
   --audit-seconds S trace every op until tracing has cost S seconds (default 5)
   --audit-share F   afterwards trace a step now and then, within this share of the time (default 0.01)
+  --checklist       after a bad step, also answer the seven-point checklist from what is known
+  --no-explain      only say where it was born; do not look for the cause
   --help            this text
 
 Exits with the script's own code, 3 if a non-finite value stopped it, 2 if it could not be run."""
@@ -43,6 +45,8 @@ class Options:
     mode: str = "auto"
     audit_seconds: float | None = None
     audit_share: float | None = None
+    checklist: bool = False
+    explain: bool = True
     module: str | None = None
     rest: list[str] = field(default_factory=list)
 
@@ -55,6 +59,9 @@ EXAMPLES = {
     "--audit-share": "--audit-share 0.01",
     "-m": "-m package.train",
 }
+
+
+FLAGS = {"--checklist": ("checklist", True), "--no-explain": ("explain", False)}
 
 
 def main(arguments: list[str]) -> int:
@@ -90,6 +97,9 @@ def parse(arguments: list[str]) -> Options | None:
             break
         if option in ("-h", "--help"):
             return None
+        if option in FLAGS and not equals:
+            setattr(options, *FLAGS[option])
+            continue
         if option not in EXAMPLES:
             raise NanwatchError(say("cli.unknown_option", option=option))
         if not equals:
@@ -149,6 +159,8 @@ def run_watched(program: Program, options: Options) -> int:
         options.dir,
         program.name,
         ("nanwatch", "run", *program.command),
+        explain=options.explain,
+        checklist=options.checklist,
         **audit,
     )
     code, error = _run(program, session)

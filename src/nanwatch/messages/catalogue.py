@@ -66,10 +66,6 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "nanwatch：{module} 是一个没有 __main__.py 的包，Python 无法直接运行。"
         "请指定其中的模块，例如：nanwatch run -m {module}.train",
     ),
-    "cli.no_incident": (
-        "nanwatch: no incident in {path}. A run folder with incidents/0001 was expected.",
-        "nanwatch：{path} 中没有事故记录。这里需要一个包含 incidents/0001 的运行目录。",
-    ),
     "cli.not_a_number": (
         "nanwatch: option {option} was given {value}, a number was expected, for example: {example}",
         "nanwatch：选项 {option} 的取值 {value} 不是数字，例如：{example}",
@@ -145,11 +141,35 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "The step could not be run again ({error}), so the op where the value was born is not known.",
         "无法重放这一步（{error}），因此不能确定该值由哪个 op 产生。",
     ),
+    "watch.used_up": (
+        "the model was given a {what}, which can be read only once",
+        "模型得到的是一个只能读取一次的 {what}",
+    ),
     "watch.replay_differs": (
         "On replay the model gave other values than in the step that failed: it depends on something that "
         "was not recorded (its own Python state, a random generator of its own, an argument it used up).",
         "重放时模型给出的值与出错的那一步不同：它依赖于未被记录的内容（模型自己的 Python 状态、"
         "自带的随机数生成器、已被消耗的参数等）。",
+    ),
+    "watch.not_explained": (
+        "The cause was not looked for: nanwatch failed at it ({error}).",
+        "未能分析原因：nanwatch 自身出错（{error}）。",
+    ),
+    "cli.explain.proof": ("Proved by:", "判定依据："),
+    "cli.explain.cures": ("What helps:", "解决办法："),
+    "cli.explain.unreadable": (
+        "nanwatch explain: {path} could not be read ({why}); expected the incident.json of a run of nanwatch.",
+        "nanwatch explain：无法读取 {path}（{why}）；应为 nanwatch 运行产生的 incident.json。",
+    ),
+    "cli.explain.nothing_there": (
+        "nanwatch explain: {path} is neither a cause nor a run folder with an incident. Did you mean: {near}? "
+        "`nanwatch explain` lists the causes.",
+        "nanwatch explain：{path} 既不是原因名，也不是含有事件的运行目录。是否想输入：{near}？"
+        "运行 `nanwatch explain` 可列出所有原因。",
+    ),
+    "screen.no_checklist": (
+        "No checklist: the run was not started with --checklist.",
+        "没有检查清单：运行时未使用 --checklist。",
     ),
     "watch.not_again": (
         "The step did not fail again on replay: {what} was finite this time. "
@@ -158,26 +178,9 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "重放时该步没有再次出错：这次 {what} 是有限值。"
         "故障取决于未被重放的因素（竞态、未初始化内存、有状态的数据加载等）。",
     ),
-    "watch.scaler_skip": (
-        "step {step}: GradScaler skipped this step while it looks for its scale ({scale}); this "
-        "is healthy, no incident.",
-        "第 {step} 步：GradScaler 在寻找合适的 loss scale（{scale}）时跳过了这一步；属于正常现象，不算事故。",
-    ),
-    "watch.skipped": (
-        "nanwatch: step {step} was skipped ({kind} in {place}); the weights are untouched and "
-        "training goes on. Later skips are only counted, in {path}.",
-        "nanwatch：已跳过第 {step} 步（{place} 出现 {kind}）；权重未受影响，训练继续。"
-        "之后的跳过只计数，见 {path}。",
-    ),
     "watch.skipped_in_all": (
         "nanwatch: {count} steps were skipped in this run; see {path}",
         "nanwatch：本次运行共跳过 {count} 步；详见 {path}",
-    ),
-    "watch.observed": (
-        "nanwatch: step {step} went bad ({kind} in {place}) and was only observed: the update "
-        "was not prevented. To stop instead, run with --policy raise.",
-        "nanwatch：第 {step} 步出现异常（{place} 出现 {kind}），当前策略只观察，未阻止参数更新。"
-        "如需在出错时停止，请使用 --policy raise。",
     ),
     "watch.stopped": (
         "{kind} at step {step}: {op} at {file}:{line}. See {path}",
@@ -198,6 +201,24 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "The incident is in {path}",
         "nanwatch：第 {step} 步在另一个 rank 上出错，本 rank 采取同样的处理。事故记录见 {path}",
     ),
+    "watch.other_rank_left": (
+        "nanwatch: an error of its own on another rank made it step aside there, so it steps aside here too: "
+        "your training goes on, unwatched from here.",
+        "nanwatch：它在另一个 rank 上因自身出错而退出监视，因此在本 rank 上也一并退出：训练照常继续，"
+        "但此后不再受监视。",
+    ),
+    "watch.ranks_alone": (
+        "nanwatch: some of the ranks that train this model are not watched, so each rank judges for itself. "
+        "Start nanwatch on all of them to have one decision.",
+        "nanwatch：训练该模型的部分 rank 没有被监视，因此各 rank 自行判断。"
+        "请在所有 rank 上启动 nanwatch，以便统一处理。",
+    ),
+    "watch.needs_other_ranks": (
+        "The step was not run again: it talks to other ranks ({what}), and they are not there to answer. "
+        "Only a step that the audit traces can be located here.",
+        "没有重放这一步：它需要与其他 rank 通信（{what}），而其他 rank 不会再次参与。"
+        "这种情况下只能定位被抽查（audit）到的步。",
+    ),
     "watch.from_another_rank": (
         "This rank's own loss and gradients are finite on replay: the bad value came from another rank, "
         "through the averaged gradients. See the incident of that rank.",
@@ -212,6 +233,11 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "screen.born.loss": ("{kind} born in the loss", "计算 loss 时产生 {kind}"),
     "screen.born.backward": ("{kind} born in the backward pass", "反向传播中产生 {kind}"),
     "screen.born.optimizer": ("{kind} born in the optimizer step", "优化器更新中产生 {kind}"),
+    "screen.traced.born": ("{kind} born here", "此处产生 {kind}"),
+    "screen.traced.came_in": (
+        "{kind} came into the traced block from outside, read here first",
+        "{kind} 来自被 trace 的代码块之外，首次在此处被读取",
+    ),
     "screen.step": ("step {step}", "第 {step} 步"),
     "screen.before_first_step": ("before the first step", "第一步之前"),
     "screen.rank": ("rank {rank}", "rank {rank}"),
@@ -261,7 +287,10 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "screen.seen.gradients": ("gradients", "梯度"),
     "screen.seen.output": ("output of the model", "模型输出"),
     "screen.seen.weights": ("weights", "权重"),
+    "screen.seen.exception": ("what an exception left behind", "异常现场"),
     "screen.seen.trace": ("trace", "trace"),
+    "screen.seen.hyperparameter": ("learning rate", "学习率"),
+    "screen.seen.rank": ("another rank", "另一个 rank"),
     "screen.by.live trace": ("live trace", "实时 trace"),
     "screen.by.replay": ("replay of the step", "重放该步"),
     "screen.by.recorded facts": ("recorded facts", "运行记录"),

@@ -81,6 +81,16 @@ class Remedy:
 
 
 @dataclass(frozen=True)
+class Check:
+    """One point of the checklist."""
+
+    question: str
+    state: str
+    """"fine", "bad", or "open" when nothing known decides it."""
+    answer: str
+
+
+@dataclass(frozen=True)
 class Incident:
     step: int
     rank: int
@@ -93,6 +103,9 @@ class Incident:
     remedies: tuple[Remedy, ...] = ()
     others: tuple[Cause, ...] = ()
     """Causes that are also possible, the likeliest first."""
+    checklist: tuple[Check, ...] = ()
+    explained_in_steps: float | None = None
+    """How long looking for the cause took, as a multiple of the step."""
     schema: int = SCHEMA
     seen_in: str = ""
     """What showed the bad value: "loss", "gradients", "output" (of the root module), "weights" (an update

@@ -50,6 +50,15 @@ def render(
     return in_encoding(text, encoding)
 
 
+def checklist(incident: Incident) -> str:
+    """The answers to the checklist, a point a line; what to see to is marked."""
+    marks = {"bad": "✗", "fine": "✓", "open": "?"}
+    if not incident.checklist:
+        return say_in(chosen_language(), "screen.no_checklist") + "\n"
+    points = [f"{marks.get(c.state, '?')} {c.question} {c.answer}" for c in incident.checklist]
+    return in_encoding("\n".join(points) + "\n", getattr(sys.stderr, "encoding", None) or "utf-8")
+
+
 def takes_color(stream: TextIO | None) -> bool:
     """Whether colour codes do good: a terminal, and nobody asked for none (NO_COLOR, TERM=dumb)."""
     if os.environ.get("NO_COLOR"):

@@ -1,0 +1,98 @@
+"""`nanwatch explain`: what a cause means, or what was found out about an incident.
+
+nanwatch explain                      the closed list of causes
+nanwatch explain fully-masked-row     the page of one
+nanwatch explain nanwatch-runs/…      the last incident of a run folder, again
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from pathlib import Path
+
+from nanwatch.errors import NanwatchError
+from nanwatch.messages import chosen_language, say
+from nanwatch.records import Incident, from_json
+
+HELP = """usage: nanwatch explain
+       nanwatch explain CAUSE
+       nanwatch explain [--checklist] FOLDER
+
+Without anything: the list of causes. With the id of one: what it means, what proves it, what helps.
+With a run folder, an incident's folder or an incident.json: the incident's screen again.
+  --checklist   also the seven-point checklist, if the run was started with it"""
+
+
+def main(arguments: list[str]) -> int:
+    if any(a in ("-h", "--help") for a in arguments):
+        print(HELP)
+        return 0
+    with_checklist = "--checklist" in arguments
+    rest = [a for a in arguments if a != "--checklist"]
+    unknown = next((a for a in rest if a.startswith("-")), None)
+    if unknown is not None:
+        raise NanwatchError(say("cli.unknown_option", option=unknown))
+    if not rest:
+        print(list_of_causes())
+        return 0
+    print(page(rest[0]) if _is_cause(rest[0]) else incident_screen(rest[0], with_checklist))
+    return 0
+
+
+def _is_cause(word: str) -> bool:
+    from nanwatch.explain.causes import IDS
+
+    return word in IDS
+
+
+def list_of_causes() -> str:
+    from nanwatch.explain.causes import CAUSES
+
+    language = chosen_language()
+    return "\n".join(f"{i:22} {cause.PAGE.title.in_language(language)}" for i, cause in CAUSES.items())
+
+
+def page(identity: str, language: str | None = None) -> str:
+    """The page of one cause, as text."""
+    from nanwatch.explain.causes import CAUSES
+
+    language = language or chosen_language()
+    found = CAUSES[identity].PAGE
+    proved, helps = say("cli.explain.proof"), say("cli.explain.cures")
+    return "\n\n".join(
+        [
+            f"{identity}: {found.title.in_language(language)}",
+            found.meaning.in_language(language),
+            f"{proved} {found.proof.in_language(language)}",
+            f"{helps} {found.cures.in_language(language)}",
+        ]
+    )
+
+
+def incident_screen(where: str, with_checklist: bool) -> str:
+    from nanwatch.show import terminal
+
+    path = _incident_file(where)
+    try:
+        incident = from_json(Incident, json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        raise NanwatchError(say("cli.explain.unreadable", path=path, why=error)) from None
+    text = terminal.render(incident, str(path.parent))
+    return text + terminal.checklist(incident) if with_checklist else text
+
+
+def _incident_file(where: str) -> Path:
+    path = Path(where)
+    if path.is_file():
+        return path
+    for found in (path / "incident.json", *sorted(path.glob("incidents/*/incident.json"), reverse=True)):
+        if found.is_file():
+            return found
+    raise NanwatchError(say("cli.explain.nothing_there", path=where, near=_near(where)))
+
+
+def _near(word: str) -> str:
+    from nanwatch.explain.causes import IDS
+
+    return ", ".join(difflib.get_close_matches(word, IDS, n=3, cutoff=0.5)) or ", ".join(IDS[:4]) + " …"
