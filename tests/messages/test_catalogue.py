@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import string
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 import nanwatch
 from nanwatch.messages import chosen_language, say, say_in
 from nanwatch.messages.catalogue import CATALOGUE
+from nanwatch.records import incident
 
 SOURCES = sorted(Path(nanwatch.__file__).parent.rglob("*.py"))
 
@@ -66,6 +68,53 @@ def test_what_the_source_says_is_in_the_catalogue_with_its_values() -> None:
         assert message in CATALOGUE, f"{where}: no sentence {message}"
         if values is not None:
             assert placeholders(CATALOGUE[message][0]) <= values, f"{where}: {message} lacks a value"
+
+
+def ids_in(source: str) -> list[re.Pattern[str]]:
+    """What a file may say: each string in it, with anything where an f-string has a hole, and, after a
+    string that names a group ("screen.seen"), any word."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.append(re.escape(node.value))
+            if re.fullmatch(r"[a-z]+\.[a-z]+", node.value) and node.value not in CATALOGUE:
+                found.append(re.escape(node.value) + r"\.[^.]+")
+        elif isinstance(node, ast.JoinedStr):
+            parts = (re.escape(v.value) if isinstance(v, ast.Constant) else ".+" for v in node.values)
+            found.append("".join(parts))
+    return [re.compile(text) for text in found if re.match(r"[a-z]+\\\.", text)]
+
+
+def unused(sources: list[str]) -> set[str]:
+    spoken = [pattern for source in sources for pattern in ids_in(source)]
+    return {message for message in CATALOGUE if not any(p.fullmatch(message) for p in spoken)}
+
+
+def test_every_sentence_is_said_somewhere() -> None:
+    assert unused([s.read_text(encoding="utf-8") for s in SOURCES if s.name != "catalogue.py"]) == set()
+
+
+def test_an_unused_sentence_would_be_found() -> None:
+    source = 'say("cli.no_script"); say(f"screen.born.{phase}"); known("screen.seen", word)'
+    used = set(CATALOGUE) - unused([source])
+    in_groups = {m for m in CATALOGUE if m.startswith(("screen.born.", "screen.seen."))}
+    assert used == {"cli.no_script", *in_groups}
+
+
+@pytest.mark.parametrize(
+    ("group", "words"),
+    [
+        ("screen.born", incident.PHASES),
+        ("screen.phase", incident.PHASES),
+        ("screen.seen", incident.SEEN_IN),
+        ("screen.by", incident.LOCATED_BY),
+        ("screen.certainty", incident.CERTAINTIES),
+        ("screen.action", (*incident.ACTIONS, "raised_here", "raised_weights")),
+    ],
+)
+def test_every_word_of_an_incident_has_its_sentence(group: str, words: tuple[str, ...]) -> None:
+    said = {m.removeprefix(f"{group}.") for m in CATALOGUE if m.startswith(f"{group}.")}
+    assert said == set(words)
 
 
 def test_missing_script_in_both_languages() -> None:

@@ -193,6 +193,23 @@ def test_an_incident_of_which_nothing_is_known() -> None:
     ]
 
 
+def test_a_traced_block_has_no_step_and_no_action() -> None:
+    traced = dataclasses.replace(INCIDENT, step=-1, action="observed", seen_in="trace")
+    assert shown(traced).splitlines()[1:4] == ["NaN born here", "", "train.py:6"]
+    assert "located by" not in shown(traced)
+    came_in = dataclasses.replace(traced, birth=dataclasses.replace(BIRTH, op=None), phase="data")
+    assert shown(came_in).splitlines()[1:4] == [
+        "NaN came into the traced block from outside, read here first",
+        "",
+        "train.py:6",
+    ]
+    watched = dataclasses.replace(INCIDENT, action="observed", seen_in="trace")
+    assert shown(watched).splitlines()[1:3] == [
+        "NaN born in the forward pass · step 5",
+        "Only observed: nanwatch did not interfere with this step.",
+    ]
+
+
 @pytest.mark.parametrize("phase", ["data", "weights", "forward", "loss", "backward", "optimizer"])
 @pytest.mark.parametrize("action", ["raised", "skipped", "rolled-back", "observed"])
 @pytest.mark.parametrize("kind", ["nan", "inf"])

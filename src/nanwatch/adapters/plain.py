@@ -74,6 +74,7 @@ class Session:
         self.stopped_by_incident = False
         self.folder: RunFolder | None = None
         self._log_broken = False
+        self._told_of_other_rank = False
         self._open_folder(folder, name, command)
         live = LiveTracer(audit_seconds, audit_share) if audit_seconds or audit_share else None
         self.watcher = Watcher(self._report, self._log, mode, policy, live)
@@ -164,8 +165,10 @@ class Session:
         sentence = say("watch.other_rank", step=step, path=self._folder_text())
         if self.policy == "raise":
             self.stopped_by_incident = True
-            warn(sentence)
             raise NonFiniteError(sentence)
+        if not self._told_of_other_rank:
+            self._told_of_other_rank = True
+            warn(sentence)
         self.skipped += self.policy == "skip"
         return self.policy
 

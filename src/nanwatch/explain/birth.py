@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +13,15 @@ from nanwatch.replay.trace import Op
 from nanwatch.replay.tracer import measurable
 
 HALVES = (torch.float16, torch.bfloat16)
-NARROW = (*HALVES, torch.float8_e4m3fn, torch.float8_e5m2)
+FLOAT8 = tuple(
+    getattr(torch, name)
+    for name in ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
+    if hasattr(torch, name)
+)
+NARROW = (*HALVES, *FLOAT8)
+
+SCALARS = {"scalars": "value", "scalar": "other"}
+"""How an op on lists calls a plain number -> how the op on one tensor calls it."""
 
 
 class BirthOp:
@@ -25,17 +34,25 @@ class BirthOp:
     @property
     def name(self) -> str:
         """ "div" for aten.div.Tensor, aten.div_.Scalar and aten._foreach_div.List."""
-        base = self.op.name.split(".")[1] if "." in self.op.name else self.op.name
-        base = base.removeprefix("_foreach_")
+        base = self._full_name.removeprefix("_foreach_")
         return base.removesuffix("_") if not base.endswith("__") else base
 
     @property
+    def _full_name(self) -> str:
+        return self.op.name.split(".")[1] if "." in self.op.name else self.op.name
+
+    @cached_property
     def arguments(self) -> dict[str, Any]:
-        """By their names in the op's schema; empty when they were too large to keep."""
+        """By their names in the op's schema; empty when they were too large to keep. Of an op on lists of
+        tensors (`_foreach_…`): those of the first tensor that went bad, as if it had been alone."""
         if self.op.call is None:
             return {}
         function, args, kwargs = self.op.call
-        return {**dict(zip(op_facts(function).names, args, strict=False)), **kwargs}
+        given = {**dict(zip(op_facts(function).names, args, strict=False)), **kwargs}
+        if not self._full_name.startswith("_foreach_"):
+            return given
+        place = next((i for i, o in enumerate(self.op.outputs) if o.bad), 0)
+        return {SCALARS.get(n, n): _element(v, place) for n, v in given.items()}
 
     def tensor(self, name: str) -> torch.Tensor | None:
         value = self.arguments.get(name)
@@ -43,7 +60,12 @@ class BirthOp:
 
     @property
     def tensors(self) -> dict[str, torch.Tensor]:
-        return {n: v for n, v in self.arguments.items() if isinstance(v, torch.Tensor)}
+        """Those given one by one, then those in lists as "tensors[0]"."""
+        found = {n: v for n, v in self.arguments.items() if isinstance(v, torch.Tensor)}
+        for name, value in self.arguments.items():
+            if isinstance(value, (list, tuple)):
+                found |= {f"{name}[{i}]": v for i, v in enumerate(value) if isinstance(v, torch.Tensor)}
+        return found
 
     def number(self, name: str) -> float | None:
         """A plain number among the arguments, or a tensor of one value."""
@@ -64,21 +86,30 @@ class BirthOp:
     @cached_property
     def bad(self) -> torch.Tensor | None:
         """Where the output is not finite."""
-        return None if self.output is None else ~torch.isfinite(self.output.detach())
+        if self.output is None:
+            return None
+        output = self.output.detach()
+        return ~torch.isfinite(output.float() if output.dtype in FLOAT8 else output)
 
     @property
     def dtype(self) -> torch.dtype | None:
         """The dtype of what the op made."""
         if self.output is not None:
             return self.output.dtype
-        name = self.op.outputs[0].numbers.dtype if self.op.outputs else ""
-        found = getattr(torch, name, None)
+        name = next((o.numbers.dtype for o in self.op.outputs if o.bad), "")
+        found = getattr(torch, name or (self.op.outputs[0].numbers.dtype if self.op.outputs else ""), None)
         return found if isinstance(found, torch.dtype) else None
 
     @property
     def narrow(self) -> bool:
         """Whether the op made half or quarter precision."""
         return self.dtype in NARROW
+
+    @property
+    def reads_narrow(self) -> bool:
+        """Whether the op was given half or quarter precision."""
+        names = [o.numbers.dtype for o in self.op.inputs]
+        return any(getattr(torch, n, None) in NARROW for n in names)
 
     def at_bad(self, name: str) -> torch.Tensor | None:
         """The values of an operand at the places where the output is bad, as float64; None when the operand
@@ -88,60 +119,85 @@ class BirthOp:
             return None
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             return torch.full((int(self.bad.sum()),), float(value), dtype=torch.float64)
-        if not isinstance(value, torch.Tensor) or not measurable(value):
+        if not isinstance(value, torch.Tensor) or value.device.type == "meta" or value.is_sparse:
             return None
         try:
             spread = value.detach().expand(self.bad.shape)
-        except RuntimeError:
+            found = spread[self.bad.to(spread.device)]
+        except (RuntimeError, IndexError):
             return None
-        found = spread[self.bad]
         return found.abs().double() if found.is_complex() else found.double()
 
-    def again(self, change: Any = None) -> list[torch.Tensor] | None:
-        """The op made again on its operands, each given through `change(name, tensor)`; None if it cannot."""
+    def again(
+        self,
+        change: Callable[[str, torch.Tensor], torch.Tensor] | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> list[torch.Tensor] | None:
+        """The op made again on its operands, each given through `change(name, tensor)`, and what it makes in
+        `dtype` where it was told one; None if it cannot. In place of nothing: what it has written."""
         if self.op.call is None:
             return None
         function, args, kwargs = self.op.call
-        names = op_facts(function).names
+        facts = op_facts(function)
+        copies: dict[str, torch.Tensor] = {}
 
         def given(name: str, value: Any) -> Any:
             if isinstance(value, torch.Tensor):
                 copy = value.detach().clone()
-                return copy if change is None else change(name, copy)
+                copies[name] = copy if change is None else change(name, copy)
+                return copies[name]
             if isinstance(value, (list, tuple)):
                 return [given(f"{name}[{i}]", item) for i, item in enumerate(value)]
-            return value
+            return dtype if dtype is not None and _floating(value) else value
 
         try:
             with torch.no_grad():
                 made = function(
-                    *(given(n, v) for n, v in zip(names, args, strict=False)),
+                    *(given(n, v) for n, v in zip(facts.names, args, strict=False)),
                     **{n: given(n, v) for n, v in kwargs.items()},
                 )
         except Exception:
             return None
-        return [t for t in output_tensors(made) if measurable(t)]
+        results = output_tensors(made)
+        results += [t for n, t in copies.items() if n.split("[")[0] in facts.written]
+        return [t for t in results if measurable(t)]
+
+    def finite_in(self, dtype: torch.dtype) -> bool | None:
+        """Whether the same op on the same operands is finite when it works in `dtype`; None when it could
+        not be run."""
+        made = self.again(lambda _, t: t.to(_as_wide(t, dtype)), dtype)
+        if not made:
+            return None
+        return all(bool(torch.isfinite(t).all()) for t in made)
 
     @cached_property
     def wide(self) -> bool | None:
         """Whether the same op on the same operands is finite in float64: then only the dtype's range or
         resolution was too small. None when it could not be run."""
-        if self.op.call is None:
-            return None
-        function, args, kwargs = self.op.call
-        dtypes = [
-            n
-            for n, v in {**dict(zip(op_facts(function).names, args, strict=False)), **kwargs}.items()
-            if isinstance(v, torch.dtype)
-        ]
-        if dtypes:
-            return self._cast_is_finite()
-        made = self.again(lambda _, t: t.double() if t.is_floating_point() else t)
-        if not made:
-            return None
-        return all(bool(torch.isfinite(t).all()) for t in made)
+        return self.finite_in(torch.float64)
 
-    def _cast_is_finite(self) -> bool | None:
-        """A cast: finite in float64 exactly when what was cast is finite."""
-        given = [t for t in self.tensors.values() if measurable(t)]
-        return all(bool(torch.isfinite(t).all()) for t in given) if given else None
+    @cached_property
+    def finite_in_float32(self) -> bool | None:
+        """The same in float32: then float32 has the range or the resolution."""
+        return self.finite_in(torch.float32)
+
+
+def _element(value: Any, place: int) -> Any:
+    if isinstance(value, (list, tuple)) and place < len(value):
+        return value[place]
+    if isinstance(value, torch.Tensor) and value.dim() == 1 and place < len(value):
+        return value[place]  # `_foreach_addcdiv.Tensor`: the numbers in one tensor
+    return value
+
+
+def _floating(value: Any) -> bool:
+    return isinstance(value, torch.dtype) and value.is_floating_point
+
+
+def _as_wide(tensor: torch.Tensor, dtype: torch.dtype) -> torch.dtype:
+    """`dtype` for tensors that are narrower, their own for all others."""
+    if tensor.is_complex():
+        return torch.complex128 if dtype is torch.float64 else tensor.dtype
+    if not tensor.is_floating_point() or tensor.element_size() >= dtype.itemsize:
+        return tensor.dtype
+    return dtype

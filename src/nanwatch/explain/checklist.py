@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 import torch
@@ -97,7 +98,7 @@ def _data(case: Case, cause: Cause) -> tuple[Text, str, str]:
 
 
 def _rate(case: Case, cause: Cause) -> tuple[Text, str, str]:
-    norms = [f.grad_norm for f in case.history if f.grad_norm is not None and f.grad_norm == f.grad_norm]
+    norms = [n for f in case.history if isinstance(n := f.grad_norm, float) and math.isfinite(n)]
     rates = next((f.lr for f in reversed(case.history) if f.lr), (0.0,))
     if len(norms) < 3:
         return RATE, OPEN, RATE_OPEN.say()

@@ -2,11 +2,15 @@
 
 The trace of a replay knows only ops that touched a non-finite value. A divisor that is zero is finite; to tell
 an empty mask from a zero norm one must know what computed it. So the step is run once more, and of each op
-its name, its plain arguments, the numbers of what it made and the ops that made its inputs are written down.
+its name, its plain arguments, the numbers of what it read and made and the ops that made its inputs are
+written down. What the program computed outside of any model before (the preparation of a batch, a change of
+the weights) is not run by a replay: those calls of the tape are made once more, on copies, when the birth is
+among them.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import FrameType
@@ -19,16 +23,24 @@ from nanwatch.records import Numbers
 from nanwatch.replay.again import Changes
 from nanwatch.replay.op_facts import OpFacts, op_facts, output_tensors
 from nanwatch.replay.trace import Op
-from nanwatch.replay.tracer import OpTracer, measurable
+from nanwatch.replay.tracer import ENGINE, OpTracer
 from nanwatch.tensors import numbers
 from nanwatch.watching.module_calls import Scope
-from nanwatch.watching.stack import Stack
+from nanwatch.watching.randomness import Rng
+from nanwatch.watching.stack import Stack, is_library, take_stack
 from nanwatch.watching.storages import Storages, key_of
+from nanwatch.watching.tape import Entry, map_tensors, tensors_in
+from nanwatch.watching.torch_functions import changes_its_input, written_to
 
 if TYPE_CHECKING:
     from nanwatch.explain.case import Case
 
 MOST_NODES = 200_000
+MOST_CALLS = 100
+"""Calls of the program's own code that are made once more to see where an operand came from."""
+
+FRESH_BYTES = 2**26
+"""Copies of what such calls are given may take so much memory in all."""
 
 
 @dataclass(slots=True)
@@ -45,11 +57,20 @@ class Node:
     """The plain ones: numbers, dims, dtypes."""
     inputs: list[tuple[str, int | None, int]]
     """(name, the op that made it or None for what came from outside, identity of its memory)."""
+    given: dict[str, Numbers] = field(default_factory=dict)
+    """Input -> its numbers as the op read it: of the view itself, not of all its memory."""
     outputs: list[Numbers] = field(default_factory=list)
     keys: list[int] = field(default_factory=list)
     """Identities of the memory of the outputs."""
+    returned: float | None = None
+    """The plain number it handed to Python: `.item()`, `float(x)`, `if x:`."""
     op: int | None = None
     """Its index in the trace, if it touched something non-finite."""
+    own_code: bool = False
+    """In backward: run by the program's own code (a hook, a custom function), not by torch's derivatives."""
+    derives: int | None = None
+    """In backward: the sequence number of the autograd node it belongs to."""
+    is_view: bool = False
 
     @property
     def base(self) -> str:
@@ -64,15 +85,36 @@ class Lineage:
     """Identity of memory -> a tensor from outside that some op read: weights, the batch."""
     ops: dict[int, Op] = field(default_factory=dict)
     """The trace of the same replay."""
+    losses: list[torch.Tensor] = field(default_factory=list)
+    """What the replay differentiated."""
+    by_sequence: dict[int, int] = field(default_factory=dict)
+    """Sequence number of an autograd node -> the op of the forward pass that it is the derivative of."""
 
     def node_of(self, op: Op) -> Node | None:
-        """The node of an op that was traced in this replay or another one of the same step: by its name, its
-        place and its being bad."""
+        """The node of an op that was traced in this replay or another one of the same step, or live: by its
+        name, its place and its being bad; in a loop, the one that made the same numbers."""
+        place = user_frames(op.stack)
+        made = [_count(o.numbers) for o in op.bad_outputs]
+        found = None
         for node in self.nodes.values():
             mine = self.ops.get(node.op) if node.op is not None else None
-            if node.name == op.name and mine is not None and mine.stack == op.stack and mine.bad_outputs:
+            if node.name != op.name or mine is None or not mine.bad_outputs:
+                continue
+            if (node.phase == "backward") != (op.phase == "backward") or mine.node != op.node:
+                continue
+            if user_frames(mine.stack) != place:
+                continue
+            if [_count(o.numbers) for o in mine.bad_outputs] == made:
                 return node
-        return None
+            found = found or node
+        return found
+
+    def forward_of(self, node: Node) -> Node | None:
+        """The op of the forward pass whose derivative this op of the backward pass computes."""
+        if node.derives is None:
+            return None
+        index = self.by_sequence.get(node.derives)
+        return None if index is None else self.nodes.get(index)
 
     def maker(self, node: Node, name: str) -> Node | None:
         """What made the input `name` of this node."""
@@ -81,11 +123,22 @@ class Lineage:
                 return self.nodes.get(source)
         return None
 
+    def key(self, node: Node, name: str) -> int | None:
+        """The identity of the memory of the input `name`."""
+        return next((key for given, _, key in node.inputs if given == name), None)
+
+    def leaf(self, node: Node, name: str) -> torch.Tensor | None:
+        """The input `name` of this node, if it came from outside the step."""
+        for given, source, key in node.inputs:
+            if given == name and source is None:
+                return self.leaves.get(key)
+        return None
+
     def upstream(self, node: Node, within: int = 50) -> Iterator[Node]:
         """The ops that this one hangs on, nearest first."""
         seen = {node.index}
         waiting = [node]
-        while waiting and within:
+        while waiting and within > 0:
             current = waiting.pop(0)
             for _, source, _ in current.inputs:
                 if source is not None and source not in seen and source in self.nodes:
@@ -94,6 +147,19 @@ class Lineage:
                     waiting.append(found)
                     within -= 1
                     yield found
+
+    def leaves_of(self, node: Node, name: str, within: int = 200) -> list[torch.Tensor]:
+        """The tensors from outside that the input `name` was computed from."""
+        maker = self.maker(node, name)
+        if maker is None:
+            leaf = self.leaf(node, name)
+            return [] if leaf is None else [leaf]
+        found: dict[int, torch.Tensor] = {}
+        for each in (maker, *self.upstream(maker, within)):
+            for _, source, key in each.inputs:
+                if source is None and key in self.leaves:
+                    found[key] = self.leaves[key]
+        return list(found.values())
 
     def downstream(self, node: Node, within: int = 50) -> Iterator[Node]:
         """The ops that hang on this one, nearest first."""
@@ -104,18 +170,32 @@ class Lineage:
                 reached.add(later)
                 within -= 1
                 yield found
-                if not within:
+                if within <= 0:
                     return
 
 
-class _Witness(OpTracer):
+def user_frames(stack: Stack) -> Stack:
+    """The frames of the program's own code: the same live and in a replay."""
+    return tuple(frame for frame in stack if not is_library(frame[0].co_filename))
+
+
+def _count(measured: Numbers) -> tuple[Any, ...]:
+    return measured.shape, measured.nan, measured.posinf, measured.neginf
+
+
+class Witness(OpTracer):
     """An op tracer that writes every op down."""
 
     def __init__(self, scope: Scope) -> None:
         super().__init__(scope)
         self.lineage = Lineage()
+        self.lineage.ops = self.trace.ops
         self._makers: Storages[int] = Storages()
         self._count = 0
+
+    def _may_be_a_birth(self, op: Op) -> bool:
+        """Also what only picks an infinity that was there on purpose: a loss at a target that is masked out."""
+        return super()._may_be_a_birth(op) or (op.phase != "backward" and bool(op.bad_outputs))
 
     def _after(
         self,
@@ -136,13 +216,14 @@ class _Witness(OpTracer):
             if source is None:
                 self.lineage.leaves.setdefault(key, tensor)
         super()._after(function, facts, args, kwargs, arguments, inputs, before, outputs, node, frame)
+        self._count += 1
         if len(self.lineage.nodes) >= MOST_NODES:
             return
         written = [t for name, t in inputs if name.split("[")[0] in facts.written]
         made = output_tensors(outputs)
         made += [t for t in written if all(t is not m for m in made)]
         place = self._note_origin(node, frame)
-        self._count += 1
+        last = self.next_index - 1
         found = Node(
             index=self._count,
             name=facts.name,
@@ -151,10 +232,19 @@ class _Witness(OpTracer):
             stack=place[0],
             arguments={n: v for n, v in arguments if not output_tensors(v) and v is not None},
             inputs=read,
-            outputs=[numbers(t) for t in made if measurable(t)],
+            outputs=[numbers(t) for t in made],
             keys=[key_of(t) for t in made],
-            op=first if self.next_index > first and first in self.trace.ops else None,
+            returned=float(outputs) if isinstance(outputs, (bool, int, float)) else None,
+            op=last if last >= first and last in self.trace.ops else None,
+            is_view=facts.is_view,
         )
+        if node is None:
+            found.given = {n: before[n][0] if n in before else numbers(t, n) for n, t in inputs}
+        else:
+            found.derives = node._sequence_nr()
+            own = take_stack(frame, self.boundary, ENGINE)
+            found.own_code = any(not is_library(code.co_filename) for code, _ in own)
+        self.lineage.by_sequence.setdefault(torch.autograd._get_sequence_nr() - 1, self._count)  # type: ignore[attr-defined]
         self.lineage.nodes[self._count] = found
         if not op_facts(function).is_view:
             for tensor in made:
@@ -162,9 +252,105 @@ class _Witness(OpTracer):
 
 
 def lineage_of(case: Case) -> Lineage:
-    again = case.rerun(Changes(tracer=_Witness))
+    again = case.rerun(Changes(tracer=Witness))
     witness = again.tracer
-    if not isinstance(witness, _Witness):
+    if not isinstance(witness, Witness):
         return Lineage()
-    witness.lineage.ops = witness.trace.ops
-    return witness.lineage
+    found = witness.lineage
+    found.losses = [t.detach() for t in again.losses]
+    op = case.located.op
+    if op is not None and op.phase not in ("backward", "optimizer") and found.node_of(op) is None:
+        of_the_program = _calls_made_again(case, op)
+        return found if of_the_program.node_of(op) is None else of_the_program
+    return found
+
+
+# What the program did outside of any model
+
+
+def _calls_made_again(case: Case, op: Op) -> Lineage:
+    """The call of the tape that gave birth, and those whose results it was given, on copies, witnessed."""
+    entries = [e for tape in (*case.trouble.earlier, case.tape) for e in tape.entries]
+    birth = _entry_at(entries, op)
+    if birth is None:
+        return Lineage()
+    wanted = _leading_to(entries, birth)
+    return _Repetition(case.tape.step).of(wanted)
+
+
+def _entry_at(entries: list[Entry], op: Op) -> Entry | None:
+    place = user_frames(op.stack)
+    for entry in reversed(entries):
+        frames = user_frames(entry.stack)
+        if entry.kind in ("op", "write", "apply") and frames and place[-len(frames) :] == frames:
+            if any(_bad(t) for t in tensors_in((entry.outputs, written_to(entry.args, entry.kwargs)))):
+                return entry
+    return None
+
+
+def _bad(tensor: torch.Tensor) -> bool:
+    return not numbers(tensor).finite
+
+
+def _leading_to(entries: list[Entry], birth: Entry) -> list[Entry]:
+    """`birth` and the calls that made its operands, oldest first."""
+    last = entries.index(birth)
+    wanted = {id(t) for t in tensors_in((birth.args, birth.kwargs))}
+    memory = {key_of(t) for t in tensors_in((birth.args, birth.kwargs))}
+    found = [birth]
+    for entry in reversed(entries[:last]):
+        if len(found) >= MOST_CALLS:
+            break
+        if entry.kind != "op" or entry.functional or changes_its_input(entry.call, entry.kwargs):
+            continue
+        if any(id(t) in wanted or key_of(t) in memory for t in tensors_in(entry.outputs)):
+            found.append(entry)
+            given = tensors_in((entry.args, entry.kwargs))
+            wanted |= {id(t) for t in given}
+            memory |= {key_of(t) for t in given}
+    return found[::-1]
+
+
+class _Repetition:
+    """Makes calls again under a witness, on copies of what they were given."""
+
+    def __init__(self, step: int) -> None:
+        self._witness = Witness(Scope())
+        self._witness.step = step
+        self._copies: dict[int, torch.Tensor] = {}
+        self._bytes = 0
+
+    def of(self, entries: list[Entry]) -> Lineage:
+        rng = Rng.now()
+        try:
+            for entry in entries:
+                self._make(entry, last=entry is entries[-1])
+        finally:
+            rng.put_back()
+        return self._witness.lineage
+
+    def _make(self, entry: Entry, last: bool) -> None:
+        if last and entry.before is not None:
+            self._copies[id(written_to(entry.args, entry.kwargs))] = entry.before.clone()
+        self._witness.base = entry.stack
+        self._witness.boundary = sys._getframe()
+        if entry.rng is not None:
+            entry.rng.put_back()
+        args, kwargs = map_tensors(entry.args, self._copy), map_tensors(entry.kwargs, self._copy)
+        try:
+            with torch.no_grad(), self._witness:
+                made = entry.call(*args, **kwargs)
+        except Exception:
+            return
+        for was, now in zip(tensors_in(entry.outputs), tensors_in(made), strict=False):
+            if was.shape == now.shape and was.dtype == now.dtype:
+                self._copies.setdefault(id(was), now)
+
+    def _copy(self, tensor: torch.Tensor) -> torch.Tensor:
+        found = self._copies.get(id(tensor))
+        if found is None:
+            self._bytes += tensor.numel() * tensor.element_size()
+            if self._bytes > FRESH_BYTES:
+                raise MemoryError
+            found = self._copies[id(tensor)] = tensor.detach().clone()
+        return found

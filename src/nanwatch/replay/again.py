@@ -26,6 +26,7 @@ from nanwatch.tensors import is_finite
 from nanwatch.watching.about_models import leaves_of
 from nanwatch.watching.module_calls import ModuleCalls, Scope
 from nanwatch.watching.randomness import GeneratorState, Rng
+from nanwatch.watching.ranks import NeedsOtherRanks, is_replicated, is_sharded
 from nanwatch.watching.recorder import MISSING
 from nanwatch.watching.storages import key_of
 from nanwatch.watching.tape import Context, Entry, Tape, given_to, map_tensors, tensors_in, version_of
@@ -104,11 +105,12 @@ def _run_once(
     """`through_saving`: what is saved for the backward goes through the program's own hooks again."""
     scope = Scope()
     tracer = changes.tracer(scope)
+    tracer.alone = True
     tracer.step = tape.step
     tracer.untouched = untouched = Untouched()
     again = Again(tracer, notes=list(tape.notes))
     player = _Player(tape, tracer, again, untouched, without_scale, through_saving, changes)
-    was, calls.handler = calls.handler, scope.follow
+    was, calls.handler = calls.handler, _past_replicas(scope)
     try:
         anomaly = torch.autograd.set_detect_anomaly(False)  # the program's own would end the replay early
         with _everything_put_back(entries, untouched), _eager(), torch.enable_grad(), anomaly:
@@ -118,12 +120,25 @@ def _run_once(
     return again
 
 
+def _past_replicas(scope: Scope) -> Callable[..., Any]:
+    """Follows module calls. A data parallel wrapper only hands on: it would wait for its gradients."""
+
+    def inner(wrapper: Any, *args: Any, **kwargs: Any) -> Any:
+        return wrapper.module(*args, **kwargs)
+
+    def follow(original: Any, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return scope.follow(inner if is_replicated(module) else original, module, args, kwargs)
+
+    return follow
+
+
 def call_again(
     entry: Entry, step: int, after_root: bool = False, before: torch.Tensor | None = None
 ) -> Op | None:
     """One call of the tape, traced, on copies of its tensors: the op in it that first made a bad value.
     `before`: what was in the tensor that it changes in place."""
     tracer = OpTracer(Scope())
+    tracer.alone = True
     tracer.step = step
     tracer.base = entry.stack
     tracer.after_root = after_root
@@ -343,9 +358,13 @@ class _Player:
             if copy is not None:
                 own = self._untouched.own(copy.clone())
                 self._counterpart[id(tensor)] = own.requires_grad_(tensor.requires_grad)
-            elif id(tensor) in self._counterpart and version_of(tensor) == version:
-                if not tensor.requires_grad and not _equal(tensor, self._counterpart[id(tensor)]):
-                    del self._counterpart[id(tensor)]
+            elif id(tensor) in self._counterpart and self._holds_something_else(tensor, version):
+                del self._counterpart[id(tensor)]
+
+    def _holds_something_else(self, tensor: torch.Tensor, version: int) -> bool:
+        if tensor.requires_grad or version_of(tensor) != version:
+            return False
+        return not _equal(tensor, self._counterpart[id(tensor)])
 
     def _needed(self, entry: Entry) -> bool:
         """Models and backward run again, and what hangs on them. Data preparation does not: what it made is
@@ -364,12 +383,12 @@ class _Player:
         if entry.kind == "backward":
             return self._backward(entry, args, kwargs)
         if isinstance(entry.call, nn.Module):
+            if is_sharded(entry.call):
+                raise NeedsOtherRanks(type(entry.call).__name__)
             if entry.call.training != entry.training:
                 entry.call.train(entry.training)
             args = map_tensors(args, _copy_of) if entry.overwritten else args
             call: Any = entry.call
-            if type(call).__name__ == "DistributedDataParallel":
-                call = call.module
         else:
             call = self._counterpart.get(id(entry.call), entry.call)
             if self._changes.call is not None and call is entry.call:

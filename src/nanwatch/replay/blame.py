@@ -39,8 +39,12 @@ def _first_in_backward(path: list[Op]) -> Blame | None:
     hands on what it was given."""
     made: set[int] = set()
     first = None
+    saved: set[int | None] = {op.index for op in path if op.phase not in ("backward", "optimizer")}
     for op in path:
         if op.phase not in ("backward", "optimizer"):
+            continue
+        if op.inputs and not op.makes_nan and all(o.bad and o.source in saved for o in op.inputs):
+            saved.add(op.index)  # no gradient has come in yet: it only prepares what the forward pass saved
             continue
         inherited = any(o.source in made for o in op.bad_inputs)
         if inherited or not op.is_view:
@@ -100,7 +104,11 @@ def looks_like_mask(numbers: Numbers) -> bool:
 
 
 def _where_a_deliberate_infinity_escapes(path: list[Op]) -> Blame | None:
-    """All infinities were asked for, and yet one arrived: name the op that took it out of its mask."""
+    """All infinities were asked for, and yet one arrived: name the op that took it out of its mask. (The log
+    of a 0/1 mask is asked for only as long as nothing comes of it.)"""
+    unwritten = next((op for op in path if op.makes_inf and not op.constants), None)
+    if unwritten is not None:
+        return Blame(unwritten)
     for op in path:
         if not op.bad_inputs or not op.bad_outputs:
             continue

@@ -20,6 +20,7 @@ from nanwatch.replay.tracer import OpTracer, measurable
 from nanwatch.replay.update_again import update_again
 from nanwatch.tensors import is_finite, numbers
 from nanwatch.watching.module_calls import ModuleCalls
+from nanwatch.watching.ranks import NeedsOtherRanks
 from nanwatch.watching.stack import Stack
 from nanwatch.watching.storages import key_of
 from nanwatch.watching.tape import Entry
@@ -70,7 +71,9 @@ def _from_live_trace(trouble: Trouble, live: LiveTracer, roles: Roles) -> Locate
     if blame is None:
         return None
     unseen = tracer.unseen or trouble.seen_in == "gradients"
-    if blame.outside is not None and (unseen or roles.computed(blame.outside.key)):
+    if unseen and any(_from_outside(op) for op in tracer.trace.ancestors(sinks)):
+        return None  # from a backward, which is not traced live
+    if blame.outside is not None and roles.computed(blame.outside.key):
         return None
     if trouble.seen_in in ("output", "exception") and _on_purpose(tracer.trace, sinks):
         return _Healthy()
@@ -106,6 +109,10 @@ def _from_replay(
     return _not_again(trouble, again)
 
 
+def _from_outside(op: Op) -> bool:
+    return any(o.source is None and not o.from_python for o in op.bad_inputs)
+
+
 def _on_purpose(trace: Trace, sinks: list[int]) -> bool:
     """Whether only infinities that somebody asked for arrived: a model may return masked logits."""
     if any(o.numbers.nan for i in sinks for o in trace.ops[i].outputs):
@@ -121,6 +128,8 @@ def _bad_of(trouble: Trouble, again: Again) -> tuple[list[torch.Tensor], bool]:
     losses = [t for t in again.losses if measurable(t) and not is_finite(t)]
     if losses:
         return losses, False
+    if trouble.seen_in == "weights":
+        return [t for _, t in trouble.sinks], False
     if trouble.seen_in in ("output", "exception"):
         outputs = [t for t in again.outputs if measurable(t) and not is_finite(t)]
         if outputs:
@@ -142,6 +151,8 @@ def _not_again(trouble: Trouble, again: Again) -> Located:
     notes = [*again.notes]
     if again.differs:
         pass  # said already
+    elif isinstance(again.error, NeedsOtherRanks):
+        notes.append(str(again.error))
     elif again.error is not None:
         notes.append(say("watch.replay_failed", error=f"{type(again.error).__name__}: {again.error}"))
     else:

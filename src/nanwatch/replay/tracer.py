@@ -30,6 +30,7 @@ from nanwatch.replay.trace import Op, Operand, Trace
 from nanwatch.replay.untouched import Untouched
 from nanwatch.tensors import is_finite, numbers
 from nanwatch.watching.module_calls import Scope
+from nanwatch.watching.ranks import NeedsOtherRanks, is_collective
 from nanwatch.watching.stack import Stack, is_library, take_stack
 from nanwatch.watching.storages import Storages, key_of
 
@@ -70,6 +71,8 @@ class OpTracer(TorchDispatchMode):
         self.constants: Storages[bool] = Storages()
         """memory of single numbers that came out of the program's text."""
         self.after_root = False
+        self.alone = False
+        """Other ranks do not do the same: a collective would wait for ever, or take their next one."""
         self._derived: Storages[bool] = Storages()
         """memory that holds what a root module computed."""
         self._origins: dict[int, Origin] = {}
@@ -101,6 +104,8 @@ class OpTracer(TorchDispatchMode):
     def __torch_dispatch__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if self.alone and is_collective(function):
+            raise NeedsOtherRanks(function)
         kwargs = kwargs or {}
         node = torch._C._current_autograd_node()
         before: dict[str, tuple[Numbers, Any]] = {}
@@ -203,12 +208,17 @@ class OpTracer(TorchDispatchMode):
         return True
 
     def _may_be_a_birth(self, op: Op) -> bool:
-        if op.makes_nan or (op.makes_inf and not op.deliberate):
+        if op.makes_nan or (op.makes_inf and not op.constants):
             return True
-        if op.phase != "backward" or op.is_view or not op.bad_outputs:
+        if op.is_view or not op.bad_outputs:
+            return False
+        if op.bad_inputs and op.phase != "backward":  # it may have taken an infinity out of its mask
+            widest = max(o.numbers.count for o in op.bad_inputs)
+            return all(o.numbers.count < widest for o in op.bad_outputs)
+        if op.phase != "backward":
             return False
         sources = [self.trace.ops[o.source] for o in op.bad_inputs if o.source in self.trace.ops]
-        return all(source.phase != "backward" or source.is_view for source in sources)
+        return all(s.phase != "backward" or s.is_view or all(o.bad for o in s.inputs) for s in sources)
 
     def _phase_of(
         self, inputs: list[tuple[str, torch.Tensor]], results: list[torch.Tensor], node: Any
@@ -304,7 +314,7 @@ class OpTracer(TorchDispatchMode):
             base = name.split("[")[0]
             if base in facts.written and name not in before:
                 continue
-            measured = before[name][0] if name in before else numbers(tensor, name)
+            measured = before[name][0] if name in before else numbers(_with_values(tensor), name)
             operand = Operand(measured, key_of(tensor))
             if operand.bad:
                 self._note_source(operand, tensor)
@@ -318,7 +328,7 @@ class OpTracer(TorchDispatchMode):
             stack=place[0],
             node=node.name() if node is not None else None,
             inputs=read,
-            outputs=[Operand(numbers(t), key_of(t)) for t in results],
+            outputs=[Operand(numbers(_with_values(t)), key_of(t)) for t in results],
             constants=infinite_constants(arguments),
             arguments=plain_arguments(arguments),
             is_view=facts.is_view,
@@ -371,10 +381,19 @@ class OpTracer(TorchDispatchMode):
 
 
 def measurable(tensor: torch.Tensor) -> bool:
-    """Whether the tensor has values to look at: not on the meta device, not a compiler's stand-in."""
+    """Whether the tensor has values to look at: not on the meta device, not a compiler's stand-in, not
+    wrapped by a transform, not the zero of a tangent that nobody needs."""
     if tensor.device.type == "meta" or type(tensor).__name__ in ("FakeTensor", "FunctionalTensor"):
         return False
+    if tensor._is_zerotensor() or torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        return False
     return tensor.is_floating_point() or tensor.is_complex()
+
+
+def _with_values(tensor: torch.Tensor) -> torch.Tensor:
+    if not tensor._is_zerotensor():
+        return tensor
+    return torch.zeros(tensor.shape, dtype=tensor.dtype, device=tensor.device)
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor | None:

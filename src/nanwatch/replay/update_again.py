@@ -34,6 +34,7 @@ def update_again(
     """The op of `optimizer`'s own arithmetic that goes bad, or None if no stand-in gradient shows it."""
     for size in _sizes(optimizer, grad_norm):
         tracer = OpTracer(Scope())
+        tracer.alone = True
         tracer.step, tracer.phase, tracer.base = step, "optimizer", stack
         tracer.boundary = sys._getframe()
         try:

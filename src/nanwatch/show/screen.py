@@ -57,7 +57,8 @@ class Screen:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield Rule(Text(self.say("screen.title"), style="bold"), style="red", align="left")
         yield headline(self)
-        yield action_line(self)
+        if not of_traced_block(self.incident):
+            yield action_line(self)
         yield Text()
         yield from source(self)
         yield facts_grid(facts_of_place(self))
@@ -103,10 +104,19 @@ def facts_grid(facts: Iterable[Fact]) -> Table:
     return grid
 
 
+def of_traced_block(incident: Incident) -> bool:
+    """Whether `nanwatch.trace()` found it, which knows no steps and does nothing about them."""
+    return incident.seen_in == "trace" and incident.step < 0
+
+
 def headline(screen: Screen) -> Text:
     incident, say = screen.incident, screen.say
+    kind = _KINDS.get(incident.kind, incident.kind)
+    if of_traced_block(incident):
+        how = "came_in" if incident.birth.op is None else "born"
+        return wrapped(say(f"screen.traced.{how}", kind=kind), "bold red")
     when = say("screen.before_first_step") if incident.step < 0 else say("screen.step", step=incident.step)
-    parts = [say(f"screen.born.{incident.phase}", kind=_KINDS.get(incident.kind, incident.kind)), when]
+    parts = [say(f"screen.born.{incident.phase}", kind=kind), when]
     if screen.world_size > 1 or incident.rank > 0:
         parts.append(say("screen.rank", rank=incident.rank))
     return wrapped(" · ".join(parts), "bold red")
@@ -160,6 +170,8 @@ def facts_of_place(screen: Screen) -> Iterator[Fact]:
         yield say("screen.label.module"), plain(birth.module or say("screen.module_root"))
     elif birth.op is not None:
         yield say("screen.label.module"), plain(say("screen.module_none"))
+    if of_traced_block(screen.incident):
+        return
     seen = _known(screen, "screen.seen", screen.incident.seen_in)
     by = _known(screen, "screen.by", screen.incident.located_by)
     if seen and by:
@@ -218,7 +230,7 @@ def facts_of_story(screen: Screen) -> Iterator[Fact]:
     yield from labelled(say("screen.label.hidden"), hidden(incident.hidden, screen))
     yield from labelled(say("screen.label.stack"), stack(screen))
     yield from labelled(say("screen.label.cause"), cause(screen))
-    remedies = (remedy(r, screen) for r in incident.remedies[: limits.remedies])
+    remedies = (line for r in incident.remedies[: limits.remedies] for line in remedy(r, screen))
     yield from labelled(say("screen.label.remedy"), remedies)
     yield from labelled(say("screen.label.note"), notes(screen))
     yield from labelled(say("screen.label.more"), more(screen))
@@ -307,9 +319,13 @@ def cause(screen: Screen) -> Iterator[Text]:
         yield plain(say("screen.ruled_out", causes=", ".join(found.ruled_out)))
 
 
-def remedy(found: Remedy, screen: Screen) -> Text:
+def remedy(found: Remedy, screen: Screen) -> Iterator[Text]:
     sentence = {True: "verified", False: "failed", None: "untried"}[found.verified]
-    return wrapped(screen.say(f"screen.remedy.{sentence}", text=shortened(found.text, screen)))
+    yield wrapped(screen.say(f"screen.remedy.{sentence}", text=shortened(found.text, screen)))
+    if found.edit and screen.limits.evidence:
+        for line in found.edit.splitlines()[2:]:
+            if line.startswith(("-", "+")):
+                yield plain(without_controls(line), "green" if line.startswith("+") else "red")
 
 
 def notes(screen: Screen) -> Iterator[Text]:

@@ -143,7 +143,8 @@ def _inner_tensors(t: Tensor) -> list[Tensor] | None:
         return [t.trigger_wait()]
     if hasattr(t, "__tensor_flatten__"):
         names, _ = t.__tensor_flatten__()
-        return [getattr(t, name) for name in names]
+        inner = [getattr(t, name) for name in names]
+        return [part for part in inner if isinstance(part, Tensor)]  # a DTensor names its mesh, too
     if _dispatches_in_python(t) and isinstance(elem := getattr(t, "elem", None), Tensor):
         return [elem]
     return None

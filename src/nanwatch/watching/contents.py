@@ -23,9 +23,8 @@ LONGEST = 10_000
 
 KEYED = (dict, OrderedDict, defaultdict)
 LISTED = (list, deque)
-REWINDABLE = tuple(
-    type(iter(empty)) for empty in ([], (), range(0), "", {}, {}.values(), {}.items(), set(), range(2**70))
-)
+_EMPTY: tuple[Any, ...] = ([], (), range(0), "", {}, {}.values(), {}.items(), set())
+REWINDABLE = tuple(type(iter(empty)) for empty in _EMPTY)
 """Iterators of which a copy goes its own way."""
 
 

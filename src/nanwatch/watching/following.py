@@ -18,6 +18,7 @@ import torch
 from torch.optim import Optimizer
 from torch.optim import optimizer as optim_module
 
+from nanwatch.watching.functional import follow_functional
 from nanwatch.watching.shield import Shield
 from nanwatch.watching.wrapping import Wrappers
 
@@ -46,6 +47,7 @@ class Following:
         self._follow_compiled_functions()
         self._follow_torchscript()
         self._follow_arrivals()
+        follow_functional(self._wrap, self._ours, self._shield.run, self._program)
 
     def uninstall(self) -> None:
         self._installed = False

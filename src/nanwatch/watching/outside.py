@@ -82,7 +82,7 @@ class OutsideMode(TorchFunctionMode):
         kwargs = kwargs or {}
         if torch.compiler.is_dynamo_compiling():
             return function(*args, **kwargs)
-        if not self.listening or _in_compiled_code() or _jit_tracing():
+        if not self.listening or _in_compiled_code() or _jit_tracing() or _in_transform() is not None:
             return self._let_through(function, args, kwargs)
         self.handling = True  # torch itself has taken this mode off the stack until we return
         try:
@@ -114,6 +114,8 @@ class OutsideMode(TorchFunctionMode):
 
 
 _jit_tracing = torch._C._get_tracing_state
+_in_transform = torch._C._functorch.peek_interpreter_stack
+"""What a transform of torch.func does inside is done on wrapped tensors, which mean nothing afterwards."""
 
 
 def _in_compiled_code() -> bool:

@@ -30,6 +30,8 @@ LEAVING = len(SEVERITY)
 
 PATIENCE = 60.0
 """Seconds that a rank waits, once, for the others to say that they are watched too."""
+PATIENCE_AT_THE_END = 300.0
+"""Seconds that a rank which is to stop waits for the others' reports: its end may be theirs."""
 
 
 class NeedsOtherRanks(Exception):
@@ -50,6 +52,8 @@ class Lockstep:
         self._due: bool | None = None
         """An exchange is due in the step that has begun: on the device, or not."""
         self._answering: Any = None
+        self._bad = False
+        """The ranks have agreed that this step is bad."""
 
     def note(self, module: nn.Module) -> None:
         """A root module is about to be called: is it trained together with other ranks?"""
@@ -61,7 +65,7 @@ class Lockstep:
             name = _name_of(group)
             if name in self._groups or group.size() < 2:
                 continue
-            self._groups[name] = group if all_watched(group, name) else None
+            self._groups[name] = group if meet(group, f"{name}/watched", PATIENCE) else None
             if self._groups[name] is None:
                 warn(say("watch.ranks_alone"))
 
@@ -73,6 +77,7 @@ class Lockstep:
         return [group for group in self._groups.values() if group is not None]
 
     def step_begins(self, on_device: bool) -> None:
+        self._bad = False
         self._due = on_device if self.groups else None
 
     def agreed(self, seen: str | None) -> str | None:
@@ -86,7 +91,24 @@ class Lockstep:
             self._groups.clear()
             self._step_aside(say("watch.other_rank_left"))
             return None
+        self._bad = worst > 0
         return seen if worst == mine else "rank"
+
+    def agreed_late(self) -> None:
+        """The device has told all ranks that a step was bad."""
+        self._bad = bool(self.groups)
+
+    def wait_for_reports(self) -> None:
+        """All ranks are about to stop. A launcher ends the others with the first that does: wait until every
+        report is written."""
+        if not self._bad:
+            return
+        for name, group in self._groups.items():
+            try:
+                if group is not None:
+                    meet(group, f"{name}/reported", PATIENCE_AT_THE_END)
+            except Exception:
+                return  # whoever held the store has gone: all there is to wait for is over
 
     def agree_on_device(self, flag: torch.Tensor) -> None:
         """The worst of all ranks for a flag on the device, in place, without waiting."""
@@ -164,16 +186,16 @@ def is_collective(function: Any) -> bool:
     return "c10d" in namespace or namespace in ("symm_mem", "_dtensor")
 
 
-def all_watched(group: Any, name: str) -> bool:
-    """Whether nanwatch watches every rank of the group; all ranks come to the same answer."""
+def meet(group: Any, where: str, patience: float) -> bool:
+    """Whether every rank of the group comes here in time; all that come get the same answer."""
     store: Any = torch.distributed.distributed_c10d._get_default_store()
-    key = f"nanwatch/{name}"
+    key = f"nanwatch/{where}"
     meeting = store.compare_set(key, "", "0").decode()
     answer = f"{key}/{meeting}"
     if store.add(f"{answer}/here", 1) == group.size():
         store.compare_set(answer, "", "together")
     try:
-        store.wait([answer], timedelta(seconds=PATIENCE))
+        store.wait([answer], timedelta(seconds=patience))
     except Exception:
         store.compare_set(answer, "", "alone")
     store.compare_set(key, meeting, str(int(meeting) + 1))
@@ -215,21 +237,3 @@ def _device_of(group: Any, wanted: str = "cpu") -> torch.device:
     """A kind of device that the group can send from: the wanted one if possible."""
     kinds = [device.type for device in group._device_types]
     return torch.device(wanted if wanted in kinds else kinds[0])
-
-
-def in_lockstep(module: nn.Module) -> bool:
-    """Whether all ranks call this module, and update it, together."""
-    return _several_ranks() and any(True for _ in groups_of(module))
-
-
-def worst_of_all(bad: bool) -> bool:
-    """True on every rank when it is on any. Waits for all ranks."""
-    group = torch.distributed.group.WORLD
-    flag = torch.tensor([int(bad)], dtype=torch.int32, device=_device_of(group))
-    torch.distributed.all_reduce(flag, torch.distributed.ReduceOp.MAX)
-    return bool(flag.item())
-
-
-def worst_on_device(flag: torch.Tensor) -> None:
-    """The same for a flag on the device, in place, without waiting."""
-    torch.distributed.all_reduce(flag, torch.distributed.ReduceOp.MAX)

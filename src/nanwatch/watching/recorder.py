@@ -13,8 +13,10 @@ import torch
 from torch import nn
 
 from nanwatch.messages import say
+from nanwatch.watching.contents import contents_of, free_variables
+from nanwatch.watching.randomness import Rng, states_of
 from nanwatch.watching.stack import take_stack
-from nanwatch.watching.tape import Context, Entry, Rng, Tape, tensors_in, version_of
+from nanwatch.watching.tape import Context, Entry, Tape, tensors_in, version_of
 from nanwatch.watching.torch_functions import changes_its_input, facts_of, written_to
 
 FIRST_COPY_BYTES = 2**30
@@ -23,6 +25,9 @@ FIRST_COPY_BYTES = 2**30
 
 MOST_KEPT_PLAIN = 8
 """Calls without gradients that may stay on the tape beside the last."""
+
+SMALL_BYTES = 2**15
+"""What is changed in place outside modules is copied first up to this size."""
 
 MISSING = object()
 OF_EVERY_MODULE = frozenset(nn.Module().__dict__)
@@ -34,6 +39,8 @@ class Changing:
 
     buffers: set[tuple[int, str]]
     attributes: list[tuple[weakref.ref[nn.Module], str]]
+    generators: list[torch.Generator]
+    """Generators of its own, which it may draw from."""
 
 
 class Recorder:
@@ -47,6 +54,9 @@ class Recorder:
         self._changing: weakref.WeakKeyDictionary[nn.Module, dict[bool, Changing]]
         self._changing = weakref.WeakKeyDictionary()
         """module -> training mode -> what a call changes."""
+        self._draws_from_numpy: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+        self.swaps: list[tuple[nn.Module, dict[str, Any]]] = []
+        """The `functional_call`s under way: a module, and the weights it gets for this call."""
 
     def next_step(self, step: int) -> None:
         self.finished.append(self.tape)
@@ -67,7 +77,12 @@ class Recorder:
         if (facts.in_place or "out" in kwargs) and self._writes_from_outside(args, kwargs):
             kind = "write"
         rng = Rng.now() if facts.may_draw else None
-        return Entry(kind, function, args, kwargs, take_stack(frame), Context.now(), rng=rng)
+        entry = Entry(kind, function, args, kwargs, take_stack(frame), Context.now(), rng=rng)
+        if facts.in_place:
+            entry.before = _small_copy(written_to(args, kwargs))
+        if kwargs.get("generator") is not None:
+            entry.generators = states_of(kwargs.values())
+        return entry
 
     def _writes_from_outside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether the tensor about to be overwritten was there before the tape; then its value is saved
@@ -76,10 +91,10 @@ class Recorder:
         target = written_to(args, kwargs)
         for tensor in tensors_in(target):
             base = tensor._base if tensor._base is not None else tensor
+            self.tape.save_before_overwrite(base)
+            self.tape.save_before_overwrite(tensor)
             if id(tensor) not in self.tape.made or id(base) not in self.tape.made:
                 outside = True
-                self.tape.save_before_overwrite(base)
-                self.tape.save_before_overwrite(tensor)
         return outside
 
     def returned(self, entry: Entry, outputs: Any) -> None:
@@ -97,8 +112,12 @@ class Recorder:
     def module_begins(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType
     ) -> Entry:
-        entry = Entry("module", module, args, kwargs, take_stack(frame), Context.now(), rng=Rng.now())
+        rng = Rng.of_all(module in self._draws_from_numpy)
+        entry = Entry("module", module, args, kwargs, take_stack(frame), Context.now(), rng=rng)
         entry.training = module.training
+        entry.contents = contents_of(args, kwargs)
+        if self.swaps and self.swaps[-1][0] is module:
+            entry.swapped = self.swaps[-1][1]
         self._note_what_may_change(entry, module)
         self.tape.add(entry)
         return entry
@@ -113,6 +132,8 @@ class Recorder:
     def module_returned(self, entry: Entry, outputs: Any) -> None:
         self.tape.returned(entry, outputs)
         self._learn_what_changed(entry)
+        if entry.rng is not None and entry.rng.numpy_drew():
+            self._draws_from_numpy.add(entry.call)  # type: ignore[arg-type]
         for tensor, version in entry.versions:
             if version_of(tensor) != version and not tensor.requires_grad:
                 entry.overwritten = True
@@ -131,6 +152,8 @@ class Recorder:
         self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType
     ) -> Entry:
         entry = Entry("apply", function, args, kwargs, take_stack(frame), Context.now(), rng=Rng.now())
+        entry.generators = states_of((*args, *kwargs.values()))
+        entry.free = free_variables(function, args)
         self.tape.add(entry)
         return entry
 
@@ -144,11 +167,15 @@ class Recorder:
     def _note_what_may_change(self, entry: Entry, module: nn.Module) -> None:
         """Copies of the buffers and the attributes this module changes when called; at its first call,
         of all of them."""
+        entry.generators = states_of((*entry.args, *entry.kwargs.values()))
         known = self._changing.setdefault(module, {}).get(module.training)
         if known is None:
             entry.buffers = _copies(module, None)
             entry.attributes = _attributes(module)
+            entry.generators += states_of(value for _, _, value in entry.attributes)
             return
+        if known.generators:
+            entry.generators += states_of(known.generators)
         if known.buffers:
             entry.buffers = _copies(module, known.buffers)
         for reference, name in known.attributes:
@@ -162,10 +189,25 @@ class Recorder:
             return
         entry.buffers = [b for b in entry.buffers if not _same(b[0]._buffers.get(b[1]), b[2])]
         entry.attributes = [a for a in entry.attributes if a[0].__dict__.get(a[1], MISSING) is not a[2]]
+        own = [
+            g for g, _ in entry.generators if all(g is not a for a in (*entry.args, *entry.kwargs.values()))
+        ]
         self._changing[module][entry.training] = Changing(
             {(id(owner), name) for owner, name, _ in entry.buffers},
             [(weakref.ref(owner), name) for owner, name, _ in entry.attributes],
+            own,
         )
+
+
+def _small_copy(target: Any) -> torch.Tensor | None:
+    """A copy of what is about to be overwritten, if that costs next to nothing."""
+    if not isinstance(target, torch.Tensor) or target.layout is not torch.strided:
+        return None
+    if target.requires_grad and torch.is_grad_enabled():
+        return None  # differentiable: replayed with the rest
+    if target.numel() * target.element_size() > SMALL_BYTES or target.device.type == "meta":
+        return None
+    return target.detach().clone()
 
 
 def _is_differentiable(entry: Entry) -> bool:

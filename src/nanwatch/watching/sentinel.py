@@ -147,17 +147,18 @@ class DeviceSentinel:
         ready.record()
         self._waiting.append(_Late(step, host, ready))
 
-    def past(self, wait: bool = False) -> list[tuple[int, Verdict]]:
-        """The verdicts that have arrived, oldest first. Waits when too many are under way, or if asked."""
+    def past(self, wait: bool = False, together: bool = False) -> list[tuple[int, Verdict]]:
+        """The verdicts that have arrived, oldest first. Waits when too many are under way, or if asked.
+        `together`: ranks that go together must all learn of a step in the same later one."""
         arrived: list[tuple[int, Verdict]] = []
         while self._waiting:
             late = self._waiting[0]
+            if (together or late.ready is None) and not wait and len(self._waiting) < LATE_STEPS:
+                break
             if late.ready is not None and not late.ready.query():
-                if not wait and len(self._waiting) <= LATE_STEPS:
+                if not wait and not together and len(self._waiting) <= LATE_STEPS:
                     break
                 late.ready.synchronize()
-            elif late.ready is None and not wait and len(self._waiting) < LATE_STEPS:
-                break
             self._waiting.popleft()
             bad, loss, norm = late.values.tolist()
             if late.ready is not None:

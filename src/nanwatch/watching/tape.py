@@ -10,11 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from nanwatch.watching.randomness import GeneratorState, Rng
 from nanwatch.watching.stack import Stack
+
+if TYPE_CHECKING:
+    from nanwatch.watching.contents import Contents, FreeVariable
 
 DATA_ENTRIES = 2000
 DATA_BYTES = 256 * 2**20
@@ -30,13 +34,19 @@ class Context:
     grad: bool
     inference: bool
     autocast: tuple[tuple[str, bool, torch.dtype], ...]
+    saving: tuple[Callable[..., Any], Callable[..., Any]] | None = None
+    """The hooks through which autograd saves what it needs for the backward."""
 
     @staticmethod
     def now() -> Context:
-        if torch.is_inference_mode_enabled() or torch._C._is_any_autocast_enabled():
-            return Context(torch.is_grad_enabled(), torch.is_inference_mode_enabled(), _autocast_now())
-        return PLAIN_WITH_GRAD if torch.is_grad_enabled() else PLAIN_WITHOUT_GRAD
+        grad, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+        saving = _hooks_of_saving(False) if grad else None
+        if saving is not None or inference or torch._C._is_any_autocast_enabled():
+            return Context(grad, inference, _autocast_now(), saving)
+        return PLAIN_WITH_GRAD if grad else PLAIN_WITHOUT_GRAD
 
+
+_hooks_of_saving = torch._C._autograd._top_saved_tensors_default_hooks
 
 PLAIN_WITH_GRAD = Context(True, False, ())
 PLAIN_WITHOUT_GRAD = Context(False, False, ())
@@ -49,30 +59,6 @@ def _autocast_now() -> tuple[tuple[str, bool, torch.dtype], ...]:
         (device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device))
         for device in AUTOCAST_DEVICES
     )
-
-
-@dataclass(slots=True, frozen=True)
-class Rng:
-    """States of the random number generators, of the CPU and of each device in use."""
-
-    cpu: torch.Tensor
-    cuda: tuple[tuple[int, torch.Tensor], ...] = ()
-
-    @staticmethod
-    def now() -> Rng:
-        cuda: tuple[tuple[int, torch.Tensor], ...] = ()
-        if torch.cuda.is_initialized() and not _capturing():
-            cuda = tuple((i, g.get_state()) for i, g in enumerate(torch.cuda.default_generators))
-        return Rng(torch.get_rng_state(), cuda)
-
-    def put_back(self) -> None:
-        torch.set_rng_state(self.cpu)
-        for index, state in self.cuda:
-            torch.cuda.default_generators[index].set_state(state)
-
-
-def _capturing() -> bool:
-    return torch.cuda.is_current_stream_capturing()
 
 
 @dataclass(slots=True, eq=False)
@@ -89,10 +75,25 @@ class Entry:
     context: Context
     outputs: Any = None
     versions: list[tuple[torch.Tensor, int]] = field(default_factory=list)
-    """Tensors from outside the tape, with their version when the call was made."""
+    """Tensors from outside the tape, with their version when the call was made; of a model's call also those
+    made on the tape that are not differentiable."""
     made: list[tuple[torch.Tensor, int]] = field(default_factory=list)
     """What it returned, with its version then."""
     rng: Rng | None = None
+    generators: list[GeneratorState] = field(default_factory=list)
+    """The states of the program's own generators that it may draw from."""
+    contents: Contents | None = None
+    """What the containers among its arguments held."""
+    swapped: dict[str, Any] | None = None
+    """Of a module under `functional_call`: its weights for this call."""
+    free: list[FreeVariable] = field(default_factory=list)
+    """Of functions: the tensors they get at without being given them."""
+    functional: bool = False
+    """A transform of torch.func: replayed whole, since what happens inside is done on wrapped tensors."""
+    derivative: bool = False
+    """Of such a transform: it takes a derivative."""
+    before: torch.Tensor | None = None
+    """Of a change in place of something small: a copy of what was there."""
     buffers: list[tuple[torch.nn.Module, str, torch.Tensor]] = field(default_factory=list)
     """(owner, name, value before) of the buffers this call changes."""
     attributes: list[tuple[torch.nn.Module, str, Any]] = field(default_factory=list)
@@ -119,7 +120,7 @@ class Tape:
         self.made: dict[int, torch.Tensor] = {}
         """id -> tensor, for every tensor an entry returned."""
         self.used: dict[int, torch.Tensor] = {}
-        """id -> tensor, for tensors from outside that an entry used."""
+        """id -> tensor, for the tensors in the `versions` of an entry."""
         self.saved: dict[tuple[int, int], torch.Tensor] = {}
         """(id, version) -> copy made before something overwrote the tensor."""
         self.notes: list[str] = []
@@ -129,8 +130,9 @@ class Tape:
 
     def add(self, entry: Entry) -> None:
         self.entries.append(entry)
-        for tensor in tensors_of_call(entry.args, entry.kwargs):
-            if id(tensor) not in self.made:
+        called = entry.kind in ("module", "apply")
+        for tensor in given_to(entry):
+            if id(tensor) not in self.made or (called and not tensor.requires_grad):
                 entry.versions.append((tensor, version_of(tensor)))
                 self.used[id(tensor)] = tensor
         if entry.kind == "module":
@@ -222,6 +224,16 @@ def tensors_of_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch
         elif not isinstance(value, PLAIN):
             _collect(value, found, DEEPEST, set())
     return found
+
+
+def given_to(entry: Entry) -> list[torch.Tensor]:
+    """Every tensor that a call was given, or gets at without."""
+    given = tensors_of_call(entry.args, entry.kwargs)
+    if entry.swapped is not None:
+        given += tensors_in(entry.swapped)
+    if entry.free:
+        given += tensors_in([variable.value for variable in entry.free])
+    return given
 
 
 def _collect(value: Any, found: list[torch.Tensor], depth: int, seen: set[int]) -> None:

@@ -43,6 +43,8 @@ class Trouble:
     last_update: LastUpdate | None = None
     arrivals: Storages[Stack] | None = None
     """memory that came in without any op -> where."""
+    events: tuple[str, ...] = ()
+    """The order of calls in this step: forward, scale, backward, unscale, clip, step."""
     prevented: bool = True
     """Nothing bad has been written into the weights yet."""
 

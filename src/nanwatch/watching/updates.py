@@ -13,7 +13,6 @@ from torch.optim import Optimizer
 
 from nanwatch.tensors import is_finite, norm_and_verdict
 from nanwatch.watching.held_back import Copies, EmptyGroups
-from nanwatch.watching.ranks import worst_of_all, worst_on_device
 from nanwatch.watching.sentinel import (
     LATE_STEPS,
     DeviceSentinel,
@@ -59,9 +58,10 @@ class Updates:
     def begins(self, optimizer: Optimizer, args: Any, kwargs: Any, frame: Any) -> Any:
         """Returns the arguments to call the step with, or None for those it has."""
         watcher = self._watcher
+        watcher.lockstep.step_begins(self.on_device(optimizer))
         self.give_back()
         self.optimizers.add(optimizer)
-        late = LATE_STEPS if self._on_device(optimizer) else 0
+        late = LATE_STEPS if self.on_device(optimizer) else 0
         watcher.recorder.remember(max(1, min(4, len(self.optimizers))) + late)
         self._step.updating = True
         self.stack = take_stack(frame)
@@ -78,7 +78,7 @@ class Updates:
         watcher, verdict = self._watcher, self._step.verdict
         self.give_back()
         self._put_copies_back()
-        if self._on_device(optimizer) and not watcher.scaling.stepping:
+        if self.on_device(optimizer) and not watcher.scaling.stepping:
             optimizer.__dict__.pop("found_inf", None)
         self._step.updating = False
         self.last = LastUpdate(watcher.step, self.stack, weakref.ref(optimizer), verdict.grad_norm)
@@ -105,7 +105,7 @@ class Updates:
         watcher = self._watcher
         if watcher.live is not None:
             watcher.live.pause()
-        if self._on_device(optimizer):
+        if self.on_device(optimizer):
             self._judge_on_device(optimizer)
             return
         verdict = self._verdict(optimizer)
@@ -116,17 +116,16 @@ class Updates:
 
     def _verdict(self, optimizer: Optimizer) -> Verdict:
         step = self._step
-        gradients = [] if step.scaler_checked else gradients_of(optimizer)
-        confirm = step.scaler_checked or not step.clipped_by_value
+        checked = step.scaler_checked and self._watcher.scaling.stepping
+        gradients = [] if checked else gradients_of(optimizer)
+        confirm = checked or not step.clipped_by_value
         verdict = self._watcher.host.judge(step.losses, gradients, self._clip_norm(optimizer), confirm)
         step.verdict = self._agreed(verdict)
         return step.verdict
 
     def _agreed(self, verdict: Verdict) -> Verdict:
-        """The verdict of all ranks: "rank" when only another one's is bad."""
-        if not self._watcher.in_lockstep or not worst_of_all(verdict.bad is not None):
-            return verdict
-        return verdict if verdict.bad is not None else replace(verdict, bad="rank")
+        """The verdict of all ranks: "rank" when another one's is worse."""
+        return replace(verdict, bad=self._watcher.lockstep.agreed(verdict.bad))
 
     def _act_on(self, verdict: Verdict, optimizer: Optimizer) -> None:
         watcher = self._watcher
@@ -207,7 +206,7 @@ class Updates:
 
     # Device mode
 
-    def _on_device(self, optimizer: Optimizer) -> bool:
+    def on_device(self, optimizer: Optimizer) -> bool:
         if self._mode == "host" or not supports_found_inf(optimizer):
             return False
         if self._mode == "device":
@@ -223,7 +222,7 @@ class Updates:
             self._step.losses,
             gradients_of(optimizer),
             self._clip_norm(optimizer),
-            worst_on_device if self._watcher.in_lockstep else None,
+            self._watcher.lockstep.agree_on_device if self._watcher.lockstep.groups else None,
             hold_back=self._policy != "observe",
         )
 
@@ -233,7 +232,7 @@ class Updates:
     def judge_late(self, wait: bool) -> None:
         """Act on the verdicts that have come from the device."""
         watcher = self._watcher
-        for step, verdict in self._device.past(wait):
+        for step, verdict in self._device.past(wait, together=bool(watcher.lockstep.groups)):
             facts = self._late_facts.pop(step, None)
             if facts is not None:
                 watcher.log(replace(facts, loss=verdict.loss, grad_norm=verdict.grad_norm))
@@ -250,7 +249,18 @@ class Updates:
             for held_back in self._late_facts.values():
                 watcher.log(replace(held_back, events=(*held_back.events, "held-back")))
             self._late_facts.clear()
+            watcher.lockstep.agreed_late()
             watcher.raise_if(action)
+
+    def judge_last(self) -> None:
+        """At the end of the program: has the last update left bad weights, which no step will show?"""
+        optimizer = self.last.optimizer() if self.last is not None else None
+        if optimizer is None:
+            return
+        every = [p for group in optimizer.param_groups for p in group["params"]]
+        bad = [("parameter", p.detach()) for p in every if not is_finite(p)]
+        if bad:
+            self._watcher.trouble("weights", bad, optimizer, prevented=False)
 
     # Clipping
 

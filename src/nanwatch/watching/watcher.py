@@ -25,7 +25,7 @@ from nanwatch.watching.about_models import (
 from nanwatch.watching.following import Following
 from nanwatch.watching.module_calls import ModuleCalls
 from nanwatch.watching.outside import OutsideMode
-from nanwatch.watching.ranks import in_lockstep
+from nanwatch.watching.ranks import Lockstep
 from nanwatch.watching.recorder import Recorder
 from nanwatch.watching.scaling import Scaling
 from nanwatch.watching.sentinel import HostSentinel, Verdict
@@ -56,7 +56,8 @@ class Watcher:
         self.log = log
         self._report = report
         self._said: set[str] = set()
-        self.shield = Shield(self.close)
+        self.shield = Shield(self._gave_up)
+        self.lockstep = Lockstep(self._step_aside)
         self.calls = ModuleCalls()
         self.recorder = Recorder(self._say_once)
         self.outside = OutsideMode(self.recorder, self.shield.give_up)
@@ -75,8 +76,6 @@ class Watcher:
         self._began_at = 0
         """How many ops the live trace had seen when the root module was called."""
         self._pending_output: Any = None
-        self.in_lockstep = False
-        self._asked_lockstep: set[int] = set()
         self._trained: dict[tuple[int, int], bool] = {}
         self._closed = True
         self._raised = False
@@ -128,8 +127,21 @@ class Watcher:
             if not self._closed and not self._raised:
                 self.shield.run(self.updates.judge_late, True)
                 self.shield.run(self._judge_pending_output)
+                if not self.incidents:
+                    self.shield.run(self.updates.judge_last)
         finally:
             self.close()
+            self.lockstep.end()
+
+    def _gave_up(self) -> None:
+        self.close()
+        self.lockstep.leave(self.updates.on_device)
+
+    def _step_aside(self, sentence: str) -> None:
+        """Because nanwatch did on another rank."""
+        self.shield.broken = True
+        self.close()
+        warn(sentence)
 
     def _say_once(self, sentence: str) -> None:
         if sentence not in self._said:
@@ -197,7 +209,7 @@ class Watcher:
     ) -> Entry:
         self._judge_pending_output()
         training = self._is_training(module)
-        self._note_lockstep(module)
+        self.lockstep.note(module)
         if self.now.model_returned and not training:
             self.finish_step(self.now.verdict)
         self.outside.stand_aside()
@@ -215,11 +227,6 @@ class Watcher:
         entry = self.recorder.module_begins(module, args, kwargs, frame)
         entry.phase, entry.fed = phase, fed
         return entry
-
-    def _note_lockstep(self, module: nn.Module) -> None:
-        if id(module) not in self._asked_lockstep:
-            self._asked_lockstep.add(id(module))
-            self.in_lockstep = self.in_lockstep or in_lockstep(module)
 
     def _is_training(self, module: nn.Module) -> bool:
         """Whether an optimizer works on this program's models: then its steps are counted, else calls of
@@ -300,6 +307,7 @@ class Watcher:
     def backward_begins(self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: Any) -> Any:
         self._pending_output = None
         self._has_backward = True
+        self.now.scaler_checked, self.now.clip = False, None  # more gradients are to come
         self.stand_aside()
         was, self.calls.handler = self.calls.handler, None
         self.event("backward")
@@ -397,6 +405,7 @@ class Watcher:
         earlier = tuple(self.recorder.finished)
         trouble = Trouble(self.step, seen_in, self.recorder.tape, earlier, sinks, optimizer, scaler_search)
         trouble.live = self.live
+        trouble.events = tuple(self.now.events)
         trouble.prevented = prevented
         return self.raise_if(self.send(trouble))
 
@@ -420,6 +429,7 @@ class Watcher:
             self.event("incident")
         if error is not None:
             self._raised = True
+            self.lockstep.wait_for_reports()
             self.finish_step(NOTHING_WRONG)
             self.now.updating = self._inside = False
             raise error

@@ -31,4 +31,4 @@ for (pair,) in loader:
     print(loss.item())
 
 # truth:
-# {"phase": "backward", "op": "aten.div.Tensor", "module": "", "step": 2, "kind": "inf", "samples": [1], "exit": 3}
+# {"phase": "backward", "op": "aten.div.Tensor", "module": "", "step": 2, "kind": "inf", "samples": [1], "cause": "singular-gradient", "exit": 3}

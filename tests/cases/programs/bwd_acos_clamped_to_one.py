@@ -21,4 +21,4 @@ for step in range(3):
     print(step, loss.item())
 
 # truth:
-# {"phase": "backward", "op": "aten.rsqrt.default", "module": null, "step": 0, "kind": "inf", "samples": [2], "exit": 3}
+# {"phase": "backward", "op": "aten.rsqrt.default", "module": null, "step": 0, "kind": "inf", "samples": [2], "cause": "singular-gradient", "exit": 3}

@@ -37,4 +37,4 @@ for step in range(5):
     print(step, loss.item())
 
 # truth:
-# {"phase": "backward", "op": "aten.div.Tensor", "module": "energy", "step": 3, "kind": "inf", "samples": [0], "exit": 3}
+# {"phase": "backward", "op": "aten.div.Tensor", "module": "energy", "step": 3, "kind": "inf", "samples": [0], "cause": "singular-gradient", "exit": 3}

@@ -21,4 +21,4 @@ for step in range(4):
     print(step, loss.item())
 
 # truth:
-# {"phase": "backward", "op": "aten.div.Tensor", "module": null, "step": 3, "kind": "inf", "exit": 3}
+# {"phase": "backward", "op": "aten.div.Tensor", "module": null, "step": 3, "kind": "inf", "cause": "singular-gradient", "tempting": ["compiler-fault"], "exit": 3}

@@ -28,4 +28,4 @@ for i in range(4):
     print(i, loss.item())
 
 # truth:
-# {"phase": "backward", "op": "aten.pow.Tensor_Scalar", "module": "", "step": 2, "kind": "nan", "samples": [1], "exit": 3}
+# {"phase": "backward", "op": "aten.pow.Tensor_Scalar", "module": "", "step": 2, "kind": "nan", "samples": [1], "cause": "singular-gradient", "exit": 3}

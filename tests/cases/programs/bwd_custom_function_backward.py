@@ -40,4 +40,4 @@ for step in range(4):
 print(net.a.weight.sum().item())
 
 # truth:
-# {"phase": "backward", "op": "aten.div.Tensor", "module": "", "step": 2, "kind": "nan", "samples": [0], "exit": 3}
+# {"phase": "backward", "op": "aten.div.Tensor", "module": "", "step": 2, "kind": "nan", "samples": [0], "cause": "divide-by-zero", "also": ["singular-gradient"], "exit": 3}

@@ -24,4 +24,4 @@ for step in range(4):
     print(step, loss.item())
 
 # truth:
-# {"phase": "backward", "op": "aten.div.Tensor", "module": null, "step": 2, "kind": "inf", "samples": [1], "exit": 3}
+# {"phase": "backward", "op": "aten.div.Tensor", "module": null, "step": 2, "kind": "inf", "samples": [1], "cause": "singular-gradient", "exit": 3}

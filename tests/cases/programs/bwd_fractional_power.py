@@ -37,4 +37,4 @@ for step in range(5):
     print(step, loss.item())
 
 # truth:
-# {"phase": "backward", "op": "aten.pow.Tensor_Scalar", "module": "compress", "step": 4, "kind": "inf", "samples": [1], "exit": 3}
+# {"phase": "backward", "op": "aten.pow.Tensor_Scalar", "module": "compress", "step": 4, "kind": "inf", "samples": [1], "cause": "singular-gradient", "exit": 3}

@@ -32,4 +32,4 @@ for step in range(3):
     print(step, loss.item())
 
 # truth:
-# {"phase": "backward", "op": "aten.mm.default", "module": "outer", "step": 0, "kind": "inf", "exit": 3}
+# {"phase": "backward", "op": "aten.mm.default", "module": "outer", "step": 0, "kind": "inf", "cause": "half-overflow", "also": ["amp-misuse"], "exit": 3}

@@ -30,4 +30,4 @@ for step in range(4):
     optimizer.step()
 
 # truth:
-# {"phase": "backward", "op": "aten.sub.Tensor", "module": "", "step": 1, "kind": "nan", "samples": [2], "exit": 3}
+# {"phase": "backward", "op": "aten.sub.Tensor", "module": "", "step": 1, "kind": "nan", "samples": [2], "cause": "fully-masked-row", "also": ["where-gradient"], "exit": 3}

@@ -29,4 +29,4 @@ for step in range(3):
     optimizer.step()
 
 # truth:
-# {"phase": ["forward", "backward"], "op": ["aten._softmax.default", "aten._softmax_backward_data.default"], "module": "", "step": 2, "kind": "nan", "samples": [1], "exit": 3}
+# {"phase": ["forward", "backward"], "op": ["aten._softmax.default", "aten._softmax_backward_data.default"], "module": "", "step": 2, "kind": "nan", "samples": [1], "cause": "fully-masked-row", "exit": 3}

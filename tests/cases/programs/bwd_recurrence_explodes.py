@@ -33,4 +33,4 @@ for step in range(4):
     print(step, loss.item())
 
 # truth:
-# {"phase": "backward", "op": "aten.mm.default", "module": "rec", "step": 2, "kind": "inf", "exit": 3}
+# {"phase": "backward", "op": "aten.mm.default", "module": "rec", "step": 2, "kind": "inf", "cause": "divergence", "also": ["overflow"], "exit": 3}

@@ -26,4 +26,4 @@ for step in range(8):
     print(step, f"{loss.item():.4f}")
 
 # truth:
-# {"phase": "backward", "op": "aten.div.Tensor", "module": "", "step": 5, "kind": "inf", "samples": [3], "exit": 3}
+# {"phase": "backward", "op": "aten.div.Tensor", "module": "", "step": 5, "kind": "inf", "samples": [3], "cause": "singular-gradient", "exit": 3}

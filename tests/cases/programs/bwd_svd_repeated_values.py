@@ -24,4 +24,4 @@ for step in range(2):
     print(step, loss.item())
 
 # truth:
-# {"phase": "backward", "op": "aten.div.Tensor", "module": "", "step": 0, "kind": "nan", "exit": 3}
+# {"phase": "backward", "op": "aten.div.Tensor", "module": "", "step": 0, "kind": "nan", "cause": "singular-gradient", "exit": 3}

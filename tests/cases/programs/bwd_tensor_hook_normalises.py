@@ -23,4 +23,4 @@ for step in range(6):
     print(step, loss.item())
 
 # truth:
-# {"phase": "backward", "op": "aten.div.Tensor", "module": [null, "", "0"], "step": 4, "kind": "nan", "exit": 3}
+# {"phase": "backward", "op": "aten.div.Tensor", "module": [null, "", "0"], "step": 4, "kind": "nan", "cause": "divide-by-zero", "exit": 3}

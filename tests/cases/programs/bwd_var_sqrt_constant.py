@@ -29,4 +29,4 @@ for step in range(6):
     print(step, loss.item())
 
 # truth:
-# {"phase": "backward", "op": "aten.div.Tensor", "module": "", "step": 4, "kind": "inf", "samples": [0], "exit": 3}
+# {"phase": "backward", "op": "aten.div.Tensor", "module": "", "step": 4, "kind": "inf", "samples": [0], "cause": "singular-gradient", "exit": 3}

@@ -22,4 +22,4 @@ for i in range(5):
     print(i, loss.item())
 
 # truth:
-# {"phase": ["loss", "backward"], "op": ["aten.exp.default", "aten.mul.Tensor"], "module": null, "step": 3, "kind": ["inf", "nan"], "samples": [2], "exit": 3}
+# {"phase": ["loss", "backward"], "op": ["aten.exp.default", "aten.mul.Tensor"], "module": null, "step": 3, "kind": ["inf", "nan"], "samples": [2], "cause": "where-gradient", "also": ["overflow"], "exit": 3}

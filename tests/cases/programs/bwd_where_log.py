@@ -23,4 +23,4 @@ for i in range(3):
     optimizer.step()
 
 # truth:
-# {"phase": "backward", "op": "aten.div.Tensor", "module": "1", "step": 1, "kind": "nan", "samples": [2], "exit": 3}
+# {"phase": "backward", "op": "aten.div.Tensor", "module": "1", "step": 1, "kind": "nan", "samples": [2], "cause": "where-gradient", "tempting": ["log-of-zero"], "exit": 3}

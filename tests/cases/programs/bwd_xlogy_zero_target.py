@@ -25,4 +25,4 @@ for i in range(3):
     print(i, loss.item())
 
 # truth:
-# {"phase": "backward", "op": "aten.div.Tensor", "module": null, "step": 1, "kind": "nan", "samples": [0], "exit": 3}
+# {"phase": "backward", "op": "aten.div.Tensor", "module": null, "step": 1, "kind": "nan", "samples": [0], "cause": "singular-gradient", "exit": 3}

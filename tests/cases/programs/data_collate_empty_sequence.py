@@ -26,4 +26,4 @@ for epoch in range(2):
     print(epoch, loss.item())
 
 # truth:
-# {"phase": "data", "op": "aten.div.Tensor", "module": null, "step": 2, "kind": "nan", "samples": [1], "exit": 3}
+# {"phase": "data", "op": "aten.div.Tensor", "module": null, "step": 2, "kind": "nan", "samples": [1], "cause": "empty-selection", "also": ["bad-input"], "exit": 3}

@@ -23,4 +23,4 @@ for epoch in range(3):
     print(epoch, loss.item())
 
 # truth:
-# {"phase": "data", "op": "aten.div.Tensor", "module": null, "step": [-1, 0], "kind": "nan", "exit": 3}
+# {"phase": "data", "op": "aten.div.Tensor", "module": null, "step": [-1, 0], "kind": "nan", "cause": "divide-by-zero", "also": ["bad-input"], "exit": 3}

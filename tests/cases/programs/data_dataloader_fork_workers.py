@@ -32,4 +32,4 @@ if __name__ == "__main__":
     main()
 
 # truth:
-# {"phase": "data", "op": null, "module": null, "step": 3, "kind": "nan", "samples": [2], "exit": 3}
+# {"phase": "data", "op": null, "module": null, "step": 3, "kind": "nan", "samples": [2], "cause": "bad-input", "exit": 3}

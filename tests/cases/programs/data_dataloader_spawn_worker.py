@@ -26,4 +26,4 @@ if __name__ == "__main__":
     print(loss.item())
 
 # truth:
-# {"phase": "data", "op": null, "module": null, "step": 0, "kind": "inf", "samples": [0], "exit": 3}
+# {"phase": "data", "op": null, "module": null, "step": 0, "kind": "inf", "samples": [0], "cause": "bad-input", "exit": 3}

@@ -30,4 +30,4 @@ if __name__ == "__main__":
     print(model.weight)
 
 # truth:
-# {"phase": "data", "op": "aten.log.default", "module": null, "step": 3, "kind": "inf", "exit": 3}
+# {"phase": "data", "op": "aten.log.default", "module": null, "step": 3, "kind": "inf", "cause": "log-of-zero", "also": ["bad-input"], "exit": 3}

@@ -17,4 +17,4 @@ for i in range(0, 6, 2):
     print(i, loss.item())
 
 # truth:
-# {"phase": "data", "op": null, "module": null, "step": [-1, 2], "kind": "nan", "exit": 3}
+# {"phase": "data", "op": null, "module": null, "step": [-1, 2], "kind": "nan", "cause": "bad-input", "exit": 3}

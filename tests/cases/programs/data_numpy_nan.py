@@ -19,4 +19,4 @@ for step, start in enumerate(range(0, 40, 8)):
     print(step, loss.item())
 
 # truth:
-# {"phase": "data", "op": null, "module": null, "step": [-1, 3], "kind": "nan", "exit": 3}
+# {"phase": "data", "op": null, "module": null, "step": [-1, 3], "kind": "nan", "cause": "bad-input", "exit": 3}

@@ -18,4 +18,4 @@ for t, frame in enumerate(frames):
 print("best", round(best, 4))
 
 # truth:
-# {"phase": "data", "op": "aten.div.Tensor", "module": null, "step": 7, "kind": "nan", "samples": [3], "exit": 3}
+# {"phase": "data", "op": "aten.div.Tensor", "module": null, "step": 7, "kind": "nan", "samples": [3], "cause": "divide-by-zero", "also": ["bad-input"], "exit": 3}

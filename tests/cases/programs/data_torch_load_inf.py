@@ -27,4 +27,4 @@ for x, y in zip(data["x"].split(4), data["y"].split(4)):
     print(loss.item())
 
 # truth:
-# {"phase": "data", "op": null, "module": null, "step": [-1, 1], "kind": "inf", "exit": 3}
+# {"phase": "data", "op": null, "module": null, "step": [-1, 1], "kind": "inf", "cause": "bad-input", "exit": 3}

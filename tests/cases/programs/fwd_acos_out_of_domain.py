@@ -31,4 +31,4 @@ for step in range(5):
     print(f"step {step} loss {loss:.4f}")
 
 # truth:
-# {"phase": "forward", "op": "aten.acos.default", "module": "", "step": 3, "kind": "nan", "samples": [2], "exit": 3}
+# {"phase": "forward", "op": "aten.acos.default", "module": "", "step": 3, "kind": "nan", "samples": [2], "cause": "invalid-domain", "exit": 3}

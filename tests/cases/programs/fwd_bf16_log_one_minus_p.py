@@ -30,4 +30,4 @@ for step in range(3):
     print(step, loss.item())
 
 # truth:
-# {"phase": "forward", "op": "aten.log.default", "module": "", "step": 1, "kind": "inf", "samples": [0], "exit": 3}
+# {"phase": "forward", "op": "aten.log.default", "module": "", "step": 1, "kind": "inf", "samples": [0], "cause": "half-underflow", "also": ["log-of-zero"], "exit": 3}

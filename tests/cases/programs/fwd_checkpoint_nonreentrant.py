@@ -44,4 +44,4 @@ for step in range(4):
     print(step, loss.item())
 
 # truth:
-# {"phase": "forward", "op": "aten.div.Tensor", "module": "blocks.1", "step": 3, "kind": "inf", "samples": [0, 1, 2, 3], "exit": 3}
+# {"phase": "forward", "op": "aten.div.Tensor", "module": "blocks.1", "step": 3, "kind": "inf", "samples": [0, 1, 2, 3], "cause": "divide-by-zero", "exit": 3}

@@ -35,4 +35,4 @@ for k in range(5):
     print(k, loss.item())
 
 # truth:
-# {"phase": "forward", "op": "aten.exp.default", "module": "body.1", "step": 2, "kind": "inf", "exit": 3}
+# {"phase": "forward", "op": "aten.exp.default", "module": "body.1", "step": 2, "kind": "inf", "cause": "overflow", "also": ["bad-input"], "exit": 3}

@@ -31,4 +31,4 @@ for step in range(4):
     print(step, loss.item())
 
 # truth:
-# {"phase": "forward", "op": "aten.div.Tensor", "module": ["", "_orig_mod"], "step": 2, "kind": "inf", "exit": 3}
+# {"phase": "forward", "op": "aten.div.Tensor", "module": ["", "_orig_mod"], "step": 2, "kind": "inf", "cause": "divide-by-zero", "tempting": ["compiler-fault"], "exit": 3}

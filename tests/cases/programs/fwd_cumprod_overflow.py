@@ -23,4 +23,4 @@ for x in [torch.full((2, 40), 0.5), torch.full((2, 40), 0.6), torch.full((2, 40)
     print(loss.item())
 
 # truth:
-# {"phase": "forward", "op": "aten.cumprod.default", "module": "", "step": 2, "kind": "inf", "samples": [0, 1], "exit": 3}
+# {"phase": "forward", "op": "aten.cumprod.default", "module": "", "step": 2, "kind": "inf", "samples": [0, 1], "cause": "overflow", "exit": 3}

@@ -39,4 +39,4 @@ for b in batches:
 print([round(p.sum().item(), 3) for p in model.parameters()])
 
 # truth:
-# {"phase": "forward", "op": "aten.reciprocal.default", "module": "", "step": 2, "kind": "inf", "samples": [1], "exit": 3}
+# {"phase": "forward", "op": "aten.reciprocal.default", "module": "", "step": 2, "kind": "inf", "samples": [1], "cause": "divide-by-zero", "exit": 3}

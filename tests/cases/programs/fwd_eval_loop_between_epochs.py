@@ -41,4 +41,4 @@ for epoch in range(2):
     print(epoch, evaluate(model, DataLoader(valid, batch_size=8)))
 
 # truth:
-# {"phase": "forward", "op": "aten.log.default", "module": "", "step": 3, "kind": "inf", "samples": [1], "exit": 3}
+# {"phase": "forward", "op": "aten.log.default", "module": "", "step": 3, "kind": "inf", "samples": [1], "cause": "log-of-zero", "exit": 3}

@@ -27,4 +27,4 @@ for t in range(6):
     print(t, loss.item())
 
 # truth:
-# {"phase": "forward", "op": "aten.log1p.default", "module": "", "step": 5, "kind": "inf", "samples": [2], "exit": 3}
+# {"phase": "forward", "op": "aten.log1p.default", "module": "", "step": 5, "kind": "inf", "samples": [2], "cause": "log-of-zero", "exit": 3}

@@ -25,4 +25,4 @@ for step in range(4):
 print("weights", net.fc.weight.sum().item())
 
 # truth:
-# {"phase": "forward", "op": "aten.div.Tensor", "module": "whiten", "step": 3, "kind": "nan", "samples": [2], "exit": 3}
+# {"phase": "forward", "op": "aten.div.Tensor", "module": "whiten", "step": 3, "kind": "nan", "samples": [2], "cause": "divide-by-zero", "exit": 3}

@@ -40,4 +40,4 @@ for epoch in range(3):
     print(epoch, loss.item())
 
 # truth:
-# {"phase": "forward", "op": "aten.pow.Tensor_Scalar", "module": "layers.0", "step": 0, "kind": "inf", "samples": [6], "exit": 3}
+# {"phase": "forward", "op": "aten.pow.Tensor_Scalar", "module": "layers.0", "step": 0, "kind": "inf", "samples": [6], "cause": "divide-by-zero", "exit": 3}

@@ -22,4 +22,4 @@ with torch.no_grad():
         print(model(x.half()).float().abs().max().item() < 1e4)
 
 # truth:
-# {"phase": "forward", "op": "aten.pow.Tensor_Scalar", "module": "1", "step": 2, "kind": "inf", "samples": [1], "exit": 3}
+# {"phase": "forward", "op": "aten.pow.Tensor_Scalar", "module": "1", "step": 2, "kind": "inf", "samples": [1], "cause": "half-overflow", "exit": 3}

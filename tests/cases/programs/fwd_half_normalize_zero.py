@@ -30,4 +30,4 @@ for step in range(3):
     print(step, loss.item())
 
 # truth:
-# {"phase": "forward", "op": "aten.div.Tensor", "module": "", "step": 1, "kind": "nan", "samples": [2], "exit": 3}
+# {"phase": "forward", "op": "aten.div.Tensor", "module": "", "step": 1, "kind": "nan", "samples": [2], "cause": "half-underflow", "tempting": ["divide-by-zero"], "exit": 3}

@@ -50,4 +50,4 @@ for step in range(3):
     print(step, loss.item())
 
 # truth:
-# {"phase": "forward", "op": "aten.add.Tensor", "module": "blocks.1", "step": 2, "kind": "inf", "samples": [0, 1], "exit": 3}
+# {"phase": "forward", "op": "aten.add.Tensor", "module": "blocks.1", "step": 2, "kind": "inf", "samples": [0, 1], "cause": "half-overflow", "exit": 3}

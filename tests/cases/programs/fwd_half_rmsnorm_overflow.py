@@ -34,4 +34,4 @@ with torch.no_grad():
     print(model(x).abs().max().item())
 
 # truth:
-# {"phase": "forward", "op": "aten.pow.Tensor_Scalar", "module": "norm", "step": 1, "kind": "inf", "samples": [1], "exit": 3}
+# {"phase": "forward", "op": "aten.pow.Tensor_Scalar", "module": "norm", "step": 1, "kind": "inf", "samples": [1], "cause": "half-overflow", "exit": 3}

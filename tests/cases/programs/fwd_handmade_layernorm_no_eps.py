@@ -37,4 +37,4 @@ for step in range(11):
 print("final", loss.item())
 
 # truth:
-# {"phase": "forward", "op": "aten.div.Tensor", "module": "0.norm", "step": 10, "kind": "nan", "samples": [4], "exit": 3}
+# {"phase": "forward", "op": "aten.div.Tensor", "module": "0.norm", "step": 10, "kind": "nan", "samples": [4], "cause": "divide-by-zero", "exit": 3}

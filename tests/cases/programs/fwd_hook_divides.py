@@ -24,4 +24,4 @@ for i in range(3):
     print(i, loss.item())
 
 # truth:
-# {"phase": "forward", "op": "aten.div.Tensor", "module": ["", "1"], "step": 2, "kind": "nan", "samples": [1], "exit": 3}
+# {"phase": "forward", "op": "aten.div.Tensor", "module": ["", "1"], "step": 2, "kind": "nan", "samples": [1], "cause": "divide-by-zero", "exit": 3}

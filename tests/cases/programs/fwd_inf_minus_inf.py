@@ -37,4 +37,4 @@ for step in range(4):
     print(step, loss.item())
 
 # truth:
-# {"phase": "forward", "op": "aten.sub.Tensor", "module": "", "step": 3, "kind": "nan", "samples": [1], "exit": 3}
+# {"phase": "forward", "op": "aten.sub.Tensor", "module": "", "step": 3, "kind": "nan", "samples": [1], "cause": "fully-masked-row", "also": ["inf-arithmetic"], "exit": 3}

@@ -35,4 +35,4 @@ for counts, label in batches(8):
 print("last loss", loss.item())
 
 # truth:
-# {"phase": "forward", "op": "aten.div_.Tensor", "module": "", "step": 6, "kind": "nan", "samples": [0], "exit": 3}
+# {"phase": "forward", "op": "aten.div_.Tensor", "module": "", "step": 6, "kind": "nan", "samples": [0], "cause": "divide-by-zero", "exit": 3}

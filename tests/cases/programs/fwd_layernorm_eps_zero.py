@@ -26,4 +26,4 @@ losses.append(train_step(torch.tensor([[1.0] * 5, [0.0] * 5, [2.0] * 5])))
 print(losses)
 
 # truth:
-# {"phase": "forward", "op": "aten.native_layer_norm.default", "module": "norm", "step": 3, "kind": "nan", "samples": [1], "exit": 3}
+# {"phase": "forward", "op": "aten.native_layer_norm.default", "module": "norm", "step": 3, "kind": "nan", "samples": [1], "cause": "bad-hyperparameter", "also": ["divide-by-zero"], "exit": 3}

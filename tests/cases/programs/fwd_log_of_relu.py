@@ -31,4 +31,4 @@ for x, y in zip(data, target):
     print(f"{loss.item():.4f}")
 
 # truth:
-# {"phase": "forward", "op": "aten.log.default", "module": "", "step": 5, "kind": "inf", "samples": [3], "exit": 3}
+# {"phase": "forward", "op": "aten.log.default", "module": "", "step": 5, "kind": "inf", "samples": [3], "cause": "log-of-zero", "exit": 3}

@@ -36,4 +36,4 @@ for step in range(3):
     print(step, loss.item())
 
 # truth:
-# {"phase": "forward", "op": "aten.add.Tensor", "module": "", "step": 2, "kind": "inf", "samples": [1], "exit": 3}
+# {"phase": "forward", "op": "aten.add.Tensor", "module": "", "step": 2, "kind": "inf", "samples": [1], "cause": "mask-overflow", "tempting": ["half-overflow"], "exit": 3}

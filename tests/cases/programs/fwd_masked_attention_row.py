@@ -45,4 +45,4 @@ for step in range(6):
     print(step, round(loss.item(), 3))
 
 # truth:
-# {"phase": "forward", "op": "aten._softmax.default", "module": "attn", "step": 4, "kind": "nan", "samples": [2], "exit": 3}
+# {"phase": "forward", "op": "aten._softmax.default", "module": "attn", "step": 4, "kind": "nan", "samples": [2], "cause": "fully-masked-row", "exit": 3}

@@ -44,4 +44,4 @@ for ids, mask, y in batches():
     print(loss.item())
 
 # truth:
-# {"phase": "forward", "op": "aten.div.Tensor", "module": "pool", "step": 3, "kind": "nan", "samples": [1], "exit": 3}
+# {"phase": "forward", "op": "aten.div.Tensor", "module": "pool", "step": 3, "kind": "nan", "samples": [1], "cause": "empty-selection", "tempting": ["divide-by-zero"], "exit": 3}

@@ -38,4 +38,4 @@ for i in range(4):
     print(i, float(loss.detach()))
 
 # truth:
-# {"phase": "forward", "op": "aten._softmax.default", "module": "pooler.mha", "step": 2, "kind": "nan", "exit": 3}
+# {"phase": "forward", "op": "aten._softmax.default", "module": "pooler.mha", "step": 2, "kind": "nan", "cause": "fully-masked-row", "exit": 3}

@@ -45,4 +45,4 @@ for step in range(6):
     print(step, loss.item())
 
 # truth:
-# {"phase": "forward", "op": "aten.mean.dim", "module": "experts.2", "step": 4, "kind": "nan", "exit": 3}
+# {"phase": "forward", "op": "aten.mean.dim", "module": "experts.2", "step": 4, "kind": "nan", "cause": "empty-selection", "exit": 3}

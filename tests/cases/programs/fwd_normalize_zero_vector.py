@@ -22,4 +22,4 @@ for epoch in range(3):
 print("done", loss.item())
 
 # truth:
-# {"phase": "forward", "op": "aten.div.Tensor", "module": "2", "step": 0, "kind": "nan", "samples": [4], "exit": 3}
+# {"phase": "forward", "op": "aten.div.Tensor", "module": "2", "step": 0, "kind": "nan", "samples": [4], "cause": "divide-by-zero", "exit": 3}

@@ -28,4 +28,4 @@ for step in range(5):
     print(step, loss.item())
 
 # truth:
-# {"phase": "forward", "op": "aten.addmm.default", "module": "rnn", "step": 3, "kind": "inf", "exit": 3}
+# {"phase": "forward", "op": "aten.addmm.default", "module": "rnn", "step": 3, "kind": "inf", "cause": "divergence", "also": ["overflow"], "exit": 3}

@@ -43,4 +43,4 @@ for step in range(2):
     print(step, loss.item())
 
 # truth:
-# {"phase": "forward", "op": "aten._scaled_dot_product_flash_attention_for_cpu.default", "module": "h.0", "step": 0, "kind": "nan", "samples": [0, 1], "exit": 3}
+# {"phase": "forward", "op": "aten._scaled_dot_product_flash_attention_for_cpu.default", "module": "h.0", "step": 0, "kind": "nan", "samples": [0, 1], "cause": "inf-arithmetic", "tempting": ["fully-masked-row"], "exit": 3}

@@ -30,4 +30,4 @@ for step in range(5):
     print(step, loss.item())
 
 # truth:
-# {"phase": "forward", "op": "aten.rsqrt.default", "module": "", "step": 4, "kind": "inf", "samples": [0, 1, 2, 3], "exit": 3}
+# {"phase": "forward", "op": "aten.rsqrt.default", "module": "", "step": 4, "kind": "inf", "samples": [0, 1, 2, 3], "cause": "divide-by-zero", "exit": 3}

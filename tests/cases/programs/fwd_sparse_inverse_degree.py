@@ -30,4 +30,4 @@ for _ in range(3):
     print(loss.item())
 
 # truth:
-# {"phase": "forward", "op": "aten.reciprocal.default", "module": "", "step": 0, "kind": "inf", "samples": [4], "exit": 3}
+# {"phase": "forward", "op": "aten.reciprocal.default", "module": "", "step": 0, "kind": "inf", "samples": [4], "cause": "divide-by-zero", "exit": 3}

@@ -18,4 +18,4 @@ for step in range(3):
     print(step, loss.item())
 
 # truth:
-# {"phase": "forward", "op": "aten.div.Tensor", "module": ["2", "2.parametrizations.weight.0"], "step": 0, "kind": "nan", "exit": 3}
+# {"phase": "forward", "op": "aten.div.Tensor", "module": ["2", "2.parametrizations.weight.0"], "step": 0, "kind": "nan", "cause": "divide-by-zero", "exit": 3}

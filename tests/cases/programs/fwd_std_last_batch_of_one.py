@@ -40,4 +40,4 @@ def main():
 main()
 
 # truth:
-# {"phase": "forward", "op": "aten.std.correction", "module": "stats", "step": 4, "kind": "nan", "exit": 3}
+# {"phase": "forward", "op": "aten.std.correction", "module": "stats", "step": 4, "kind": "nan", "cause": "empty-selection", "also": ["divide-by-zero"], "exit": 3}

@@ -31,4 +31,4 @@ for step in range(7):
     print(step, loss.item())
 
 # truth:
-# {"phase": "forward", "op": "aten.exp.default", "module": "", "step": 5, "kind": "inf", "exit": 3}
+# {"phase": "forward", "op": "aten.exp.default", "module": "", "step": 5, "kind": "inf", "cause": "overflow", "exit": 3}

@@ -16,4 +16,4 @@ for step in range(3):
     print(step, out.loss.item())
 
 # truth:
-# {"phase": "forward", "op": "aten.nll_loss_forward.default", "module": "", "step": 2, "kind": "nan", "exit": 3}
+# {"phase": "forward", "op": "aten.nll_loss_forward.default", "module": "", "step": 2, "kind": "nan", "cause": "empty-selection", "exit": 3}

@@ -39,4 +39,4 @@ for step in range(9):
     print(step, f"{loss.item():.5f}")
 
 # truth:
-# {"phase": "forward", "op": "aten.exp.default", "module": "", "step": 7, "kind": "inf", "samples": [0], "exit": 3}
+# {"phase": "forward", "op": "aten.exp.default", "module": "", "step": 7, "kind": "inf", "samples": [0], "cause": "overflow", "also": ["bad-input"], "exit": 3}

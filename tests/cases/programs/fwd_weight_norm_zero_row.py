@@ -25,4 +25,4 @@ for _ in range(2):
 print(loss.item())
 
 # truth:
-# {"phase": "forward", "op": "aten._weight_norm_interface.default", "module": ["fc", "fc.parametrizations.weight.0"], "step": 0, "kind": "nan", "exit": 3}
+# {"phase": "forward", "op": "aten._weight_norm_interface.default", "module": ["fc", "fc.parametrizations.weight.0"], "step": 0, "kind": "nan", "cause": "divide-by-zero", "exit": 3}

@@ -32,4 +32,4 @@ for i in range(4):
     print(i, loss.item())
 
 # truth:
-# {"phase": "forward", "op": "aten.mul.Tensor", "module": "", "step": 2, "kind": "nan", "samples": [0], "exit": 3}
+# {"phase": "forward", "op": "aten.mul.Tensor", "module": "", "step": 2, "kind": "nan", "samples": [0], "cause": "inf-arithmetic", "exit": 3}

@@ -22,4 +22,4 @@ with torch.no_grad():
 print(torch.stack(predictions).argmax(-1).tolist())
 
 # truth:
-# {"phase": "forward", "op": "aten.native_batch_norm.default", "module": "1", "step": 0, "kind": "nan", "samples": [0, 1], "exit": 3}
+# {"phase": "forward", "op": "aten.native_batch_norm.default", "module": "1", "step": 0, "kind": "nan", "samples": [0, 1], "cause": "running-stats", "tempting": ["invalid-domain"], "exit": 3}

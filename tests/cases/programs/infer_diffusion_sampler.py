@@ -33,4 +33,4 @@ model = Denoiser().eval()
 print(sample(model, 8).mean().item())
 
 # truth:
-# {"phase": ["forward", "loss"], "op": "aten.sqrt.default", "module": null, "step": [4, 5], "kind": "nan", "exit": 3}
+# {"phase": ["forward", "loss"], "op": "aten.sqrt.default", "module": null, "step": [4, 5], "kind": "nan", "cause": "invalid-domain", "also": ["bad-hyperparameter"], "exit": 3}

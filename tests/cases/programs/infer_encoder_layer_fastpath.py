@@ -23,4 +23,4 @@ with torch.inference_mode():
         print(request, ranker(x).argmax(dim=-1).tolist())
 
 # truth:
-# {"phase": "forward", "op": "aten._transformer_encoder_layer_fwd.default", "module": "layer", "step": 3, "kind": "nan", "samples": [1], "exit": 3}
+# {"phase": "forward", "op": "aten._transformer_encoder_layer_fwd.default", "module": "layer", "step": 3, "kind": "nan", "samples": [1], "cause": "overflow", "also": ["bad-input"], "exit": 3}

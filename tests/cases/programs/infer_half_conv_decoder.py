@@ -31,4 +31,4 @@ with torch.no_grad():
         print(scale, image.float().mean().item())
 
 # truth:
-# {"phase": "forward", "op": "aten.convolution.default", "module": "conv2", "step": 2, "kind": "inf", "samples": [0], "exit": 3}
+# {"phase": "forward", "op": "aten.convolution.default", "module": "conv2", "step": 2, "kind": "inf", "samples": [0], "cause": "half-overflow", "exit": 3}

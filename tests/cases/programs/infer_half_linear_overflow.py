@@ -26,4 +26,4 @@ with torch.no_grad():
         print(k, y.float().mean().item())
 
 # truth:
-# {"phase": "forward", "op": "aten.addmm.default", "module": "down", "step": 2, "kind": "inf", "samples": [0, 1], "exit": 3}
+# {"phase": "forward", "op": "aten.addmm.default", "module": "down", "step": 2, "kind": "inf", "samples": [0, 1], "cause": "half-overflow", "exit": 3}

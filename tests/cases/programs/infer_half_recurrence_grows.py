@@ -27,4 +27,4 @@ with torch.inference_mode():
 print(y.float().sum().item())
 
 # truth:
-# {"phase": "forward", "op": ["aten.linear.default", "aten.mm.default"], "module": "transition", "step": 8, "kind": "inf", "samples": [0, 1], "exit": 3}
+# {"phase": "forward", "op": ["aten.linear.default", "aten.mm.default"], "module": "transition", "step": 8, "kind": "inf", "samples": [0, 1], "cause": "half-overflow", "also": ["divergence"], "exit": 3}

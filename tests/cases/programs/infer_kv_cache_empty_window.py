@@ -35,4 +35,4 @@ with torch.no_grad():
 print(text)
 
 # truth:
-# {"phase": "forward", "op": "aten._softmax.default", "module": "", "step": 6, "kind": "nan", "samples": [0, 1], "exit": 3}
+# {"phase": "forward", "op": "aten._softmax.default", "module": "", "step": 6, "kind": "nan", "samples": [0, 1], "cause": "fully-masked-row", "also": ["bad-hyperparameter"], "exit": 3}

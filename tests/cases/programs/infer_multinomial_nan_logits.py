@@ -27,4 +27,4 @@ with torch.no_grad():
 print(ids)
 
 # truth:
-# {"phase": "forward", "op": "aten.sqrt.default", "module": "", "step": 5, "kind": "nan", "exit": 3}
+# {"phase": "forward", "op": "aten.sqrt.default", "module": "", "step": 5, "kind": "nan", "cause": "invalid-domain", "tempting": ["invalid-probabilities"], "exit": 3}

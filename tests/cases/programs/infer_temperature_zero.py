@@ -31,4 +31,4 @@ lm = TinyLM().eval()
 print(generate(lm, torch.tensor([[1, 2]]), [1.0, 0.7, 0.3, 0.0]))
 
 # truth:
-# {"phase": ["forward", "loss"], "op": "aten.div.Tensor", "module": null, "step": 3, "kind": "inf", "samples": [0], "exit": 3}
+# {"phase": ["forward", "loss"], "op": "aten.div.Tensor", "module": null, "step": 3, "kind": "inf", "samples": [0], "cause": "bad-hyperparameter", "also": ["invalid-probabilities"], "exit": 3}

@@ -35,4 +35,4 @@ with torch.no_grad():
 print(ids.tolist())
 
 # truth:
-# {"phase": ["forward", "loss"], "op": "aten.div.Tensor", "module": null, "step": 4, "kind": "nan", "exit": 3}
+# {"phase": ["forward", "loss"], "op": "aten.div.Tensor", "module": null, "step": 4, "kind": "nan", "cause": "invalid-probabilities", "also": ["divide-by-zero"], "exit": 3}

@@ -28,4 +28,4 @@ for i, (x, y) in enumerate(micro_batches()):
     print(i, loss.item())
 
 # truth:
-# {"phase": "loss", "op": "aten.nll_loss_forward.default", "module": null, "step": 2, "kind": "nan", "exit": 3}
+# {"phase": "loss", "op": "aten.nll_loss_forward.default", "module": null, "step": 2, "kind": "nan", "cause": "empty-selection", "exit": 3}

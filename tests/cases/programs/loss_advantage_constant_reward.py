@@ -25,4 +25,4 @@ for episode in range(5):
     print(episode, loss.item())
 
 # truth:
-# {"phase": ["data", "loss"], "op": "aten.div.Tensor", "module": null, "step": 3, "kind": "nan", "exit": 3}
+# {"phase": ["data", "loss"], "op": "aten.div.Tensor", "module": null, "step": 3, "kind": "nan", "cause": "divide-by-zero", "exit": 3}

@@ -29,4 +29,4 @@ for step in range(5):
     print(step, loss.item())
 
 # truth:
-# {"phase": "loss", "op": "aten.nll_loss_forward.default", "module": [null, ""], "step": 3, "kind": "nan", "exit": 3}
+# {"phase": "loss", "op": "aten.nll_loss_forward.default", "module": [null, ""], "step": 3, "kind": "nan", "cause": "empty-selection", "exit": 3}

@@ -32,4 +32,4 @@ for step in range(6):
     print(step, loss.item())
 
 # truth:
-# {"phase": "loss", "op": "aten.exp.default", "module": null, "step": 5, "kind": "inf", "exit": 3}
+# {"phase": "loss", "op": "aten.exp.default", "module": null, "step": 5, "kind": "inf", "cause": "overflow", "exit": 3}

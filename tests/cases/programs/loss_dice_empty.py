@@ -29,4 +29,4 @@ for epoch in range(3):
     print(epoch, loss.item())
 
 # truth:
-# {"phase": "loss", "op": "aten.div.Tensor", "module": null, "step": 2, "kind": "nan", "samples": [1], "exit": 3}
+# {"phase": "loss", "op": "aten.div.Tensor", "module": null, "step": 2, "kind": "nan", "samples": [1], "cause": "empty-selection", "also": ["divide-by-zero"], "exit": 3}

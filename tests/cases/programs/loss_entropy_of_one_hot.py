@@ -31,4 +31,4 @@ for t in range(15):
 print(f"{loss.item():.4f}")
 
 # truth:
-# {"phase": "loss", "op": "aten.log.default", "module": null, "step": 13, "kind": "inf", "samples": [0], "exit": 3}
+# {"phase": "loss", "op": "aten.log.default", "module": null, "step": 13, "kind": "inf", "samples": [0], "cause": "log-of-zero", "tempting": ["invalid-probabilities"], "exit": 3}

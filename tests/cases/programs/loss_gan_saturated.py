@@ -31,4 +31,4 @@ for step in range(3):
     print(step, loss_d.item(), loss_g.item())
 
 # truth:
-# {"phase": "loss", "op": "aten.log.default", "module": null, "step": [4, 2], "kind": "inf", "samples": [0, 1, 2, 3], "exit": 3}
+# {"phase": "loss", "op": "aten.log.default", "module": null, "step": [4, 2], "kind": "inf", "samples": [0, 1, 2, 3], "cause": "log-of-zero", "exit": 3}

@@ -35,4 +35,4 @@ for i in range(4):
     print(i, loss.item())
 
 # truth:
-# {"phase": "loss", "op": "aten.div.Tensor", "module": null, "step": 3, "kind": "inf", "samples": [0, 1], "exit": 3}
+# {"phase": "loss", "op": "aten.div.Tensor", "module": null, "step": 3, "kind": "inf", "samples": [0, 1], "cause": "divide-by-zero", "exit": 3}

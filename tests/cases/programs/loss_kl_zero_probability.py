@@ -22,4 +22,4 @@ for epoch in range(2):
 print(loss.item())
 
 # truth:
-# {"phase": "loss", "op": "aten.log.default", "module": null, "step": 0, "kind": "inf", "samples": [1], "exit": 3}
+# {"phase": "loss", "op": "aten.log.default", "module": null, "step": 0, "kind": "inf", "samples": [1], "cause": "log-of-zero", "tempting": ["infeasible-target"], "exit": 3}

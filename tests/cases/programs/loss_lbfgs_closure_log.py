@@ -22,4 +22,4 @@ for outer in range(2):
     print(outer, x.tolist())
 
 # truth:
-# {"phase": ["forward", "loss"], "op": "aten.log.default", "module": null, "step": 0, "kind": "nan", "exit": 3}
+# {"phase": ["forward", "loss"], "op": "aten.log.default", "module": null, "step": 0, "kind": "nan", "cause": "invalid-domain", "exit": 3}

@@ -34,4 +34,4 @@ for i in range(3):
     print(i, loss.item())
 
 # truth:
-# {"phase": "loss", "op": "aten.lgamma.default", "module": null, "step": 2, "kind": "inf", "samples": [0, 1, 2], "exit": 3}
+# {"phase": "loss", "op": "aten.lgamma.default", "module": null, "step": 2, "kind": "inf", "samples": [0, 1, 2], "cause": "invalid-domain", "also": ["log-of-zero"], "exit": 3}

@@ -25,4 +25,4 @@ for step in range(7):
     print(f"{step}: {loss.item():.3f}")
 
 # truth:
-# {"phase": "loss", "op": "aten.log.default", "module": null, "step": 4, "kind": "inf", "samples": [1], "exit": 3}
+# {"phase": "loss", "op": "aten.log.default", "module": null, "step": 4, "kind": "inf", "samples": [1], "cause": "log-of-zero", "exit": 3}

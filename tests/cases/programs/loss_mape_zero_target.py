@@ -25,4 +25,4 @@ for day in range(10):
     print(day, loss.item())
 
 # truth:
-# {"phase": "loss", "op": "aten.div.Tensor", "module": null, "step": 6, "kind": "inf", "samples": [2], "exit": 3}
+# {"phase": "loss", "op": "aten.div.Tensor", "module": null, "step": 6, "kind": "inf", "samples": [2], "cause": "divide-by-zero", "also": ["infeasible-target"], "exit": 3}

@@ -28,4 +28,4 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 print(list(train(model, optimizer, batches))[:3])
 
 # truth:
-# {"phase": "loss", "op": "aten.div.Tensor", "module": null, "step": 9, "kind": "nan", "exit": 3}
+# {"phase": "loss", "op": "aten.div.Tensor", "module": null, "step": 9, "kind": "nan", "cause": "empty-selection", "tempting": ["divide-by-zero"], "exit": 3}

@@ -16,4 +16,4 @@ for it in range(6):
     print(it, loss.item())
 
 # truth:
-# {"phase": ["forward", "loss"], "op": "aten.exp.default", "module": null, "step": 4, "kind": "inf", "exit": 3}
+# {"phase": ["forward", "loss"], "op": "aten.exp.default", "module": null, "step": 4, "kind": "inf", "cause": "overflow", "exit": 3}

@@ -37,4 +37,4 @@ for step in range(6):
     print(step, loss.item(), scaler.get_scale())
 
 # truth:
-# {"phase": "loss", "op": "aten.div.Tensor", "module": null, "step": 4, "kind": "nan", "samples": [0, 1, 2, 3], "exit": 3}
+# {"phase": "loss", "op": "aten.div.Tensor", "module": null, "step": 4, "kind": "nan", "samples": [0, 1, 2, 3], "cause": "divide-by-zero", "tempting": ["amp-misuse"], "exit": 3}

@@ -24,4 +24,4 @@ for step in range(4):
     print(step, loss.item())
 
 # truth:
-# {"phase": "loss", "op": "aten.std.correction", "module": null, "step": 3, "kind": "nan", "exit": 3}
+# {"phase": "loss", "op": "aten.std.correction", "module": null, "step": 3, "kind": "nan", "cause": "empty-selection", "also": ["divide-by-zero"], "exit": 3}

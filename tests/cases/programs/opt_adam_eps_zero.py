@@ -15,4 +15,4 @@ for step in range(3):
     print(step, embedding.weight.isnan().any(dim=1).nonzero().flatten().tolist())
 
 # truth:
-# {"phase": "optimizer", "op": "aten.addcdiv_.default", "module": null, "step": 0, "kind": "nan", "exit": 3}
+# {"phase": "optimizer", "op": "aten.addcdiv_.default", "module": null, "step": 0, "kind": "nan", "cause": "bad-hyperparameter", "tempting": ["optimizer-state"], "exit": 3}

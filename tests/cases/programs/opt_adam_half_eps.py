@@ -15,4 +15,4 @@ for step in range(2):
     print(step, loss.item())
 
 # truth:
-# {"phase": "optimizer", "op": "aten.addcdiv_.default", "module": null, "step": 0, "kind": "nan", "exit": 3}
+# {"phase": "optimizer", "op": "aten.addcdiv_.default", "module": null, "step": 0, "kind": "nan", "cause": "half-underflow", "tempting": ["bad-hyperparameter"], "exit": 3}

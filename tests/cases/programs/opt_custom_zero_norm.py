@@ -30,4 +30,4 @@ for step in range(6):
 print(sum(p.sum().item() for p in model.parameters()))
 
 # truth:
-# {"phase": "optimizer", "op": "aten.div.Tensor", "module": null, "step": 3, "kind": "nan", "exit": 3}
+# {"phase": "optimizer", "op": "aten.div.Tensor", "module": null, "step": 3, "kind": "nan", "cause": "divide-by-zero", "exit": 3}

@@ -14,4 +14,4 @@ for step in range(3):
     print(step, loss.item())
 
 # truth:
-# {"phase": "optimizer", "op": "aten._foreach_addcdiv_.ScalarList", "module": null, "step": 0, "kind": "nan", "exit": 3}
+# {"phase": "optimizer", "op": "aten._foreach_addcdiv_.ScalarList", "module": null, "step": 0, "kind": "nan", "cause": "half-underflow", "tempting": ["bad-hyperparameter"], "exit": 3}

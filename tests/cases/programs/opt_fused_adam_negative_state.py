@@ -23,4 +23,4 @@ optimizer.load_state_dict(state)
 print(train(2))
 
 # truth:
-# {"phase": "optimizer", "op": "aten._fused_adam_.default", "module": null, "step": 3, "kind": "nan", "exit": 3}
+# {"phase": "optimizer", "op": "aten._fused_adam_.default", "module": null, "step": 3, "kind": "nan", "cause": "optimizer-state", "exit": 3}

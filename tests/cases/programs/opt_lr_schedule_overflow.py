@@ -16,4 +16,4 @@ for step in range(6):
     print(step, loss.item(), scheduler.get_last_lr())
 
 # truth:
-# {"phase": "optimizer", "op": "aten.add_.Tensor", "module": null, "step": 4, "kind": "inf", "exit": 3}
+# {"phase": "optimizer", "op": "aten.add_.Tensor", "module": null, "step": 4, "kind": "inf", "cause": "bad-hyperparameter", "exit": 3}

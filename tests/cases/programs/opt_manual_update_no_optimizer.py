@@ -17,4 +17,4 @@ for step in range(5):
     print(step, loss.item())
 
 # truth:
-# {"phase": ["optimizer", "weights"], "op": "aten.div.Tensor", "module": null, "step": [2, 3], "kind": "nan", "exit": 3}
+# {"phase": ["optimizer", "weights"], "op": "aten.div.Tensor", "module": null, "step": [2, 3], "kind": "nan", "cause": "divide-by-zero", "exit": 3}

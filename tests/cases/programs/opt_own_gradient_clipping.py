@@ -25,4 +25,4 @@ for step in range(5):
     print(step, loss.item())
 
 # truth:
-# {"phase": ["backward", "optimizer"], "op": "aten.reciprocal.default", "module": null, "step": 3, "kind": "inf", "exit": 3}
+# {"phase": ["backward", "optimizer"], "op": "aten.reciprocal.default", "module": null, "step": 3, "kind": "inf", "cause": "divide-by-zero", "exit": 3}

@@ -17,4 +17,4 @@ for step in range(8):
 print(loss.item())
 
 # truth:
-# {"phase": "optimizer", "op": "aten.addcdiv_.default", "module": null, "step": 0, "kind": "nan", "exit": 3}
+# {"phase": "optimizer", "op": "aten.addcdiv_.default", "module": null, "step": 0, "kind": "nan", "cause": "bad-hyperparameter", "tempting": ["optimizer-state"], "exit": 3}

@@ -19,4 +19,4 @@ def main():
 main()
 
 # truth:
-# {"phase": "optimizer", "op": "aten.add_.Tensor", "module": null, "step": 0, "kind": "inf", "exit": 3}
+# {"phase": "optimizer", "op": "aten.add_.Tensor", "module": null, "step": 0, "kind": "inf", "cause": "bad-hyperparameter", "also": ["divergence"], "exit": 3}

@@ -28,4 +28,4 @@ for epoch in range(5):
     print(epoch, loss.item())
 
 # truth:
-# {"phase": "weights", "op": "aten.div.Tensor", "module": [null, ""], "step": [3, 4], "kind": "nan", "exit": 3}
+# {"phase": "weights", "op": "aten.div.Tensor", "module": [null, ""], "step": [3, 4], "kind": "nan", "cause": "empty-selection", "also": ["bad-weights"], "exit": 3}

@@ -25,4 +25,4 @@ for step in range(6):
     print(step, loss.item())
 
 # truth:
-# {"phase": "weights", "op": [null, "aten.fill_.Tensor", "aten.fill_.Scalar", "aten.copy_.default"], "module": [null, "", "table"], "step": [-1, 0, 4], "kind": "nan", "exit": 3}
+# {"phase": "weights", "op": [null, "aten.fill_.Tensor", "aten.fill_.Scalar", "aten.copy_.default"], "module": [null, "", "table"], "step": [-1, 0, 4], "kind": "nan", "cause": "bad-weights", "exit": 3}

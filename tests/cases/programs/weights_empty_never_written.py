@@ -34,4 +34,4 @@ for _ in range(2):
 print(loss.item())
 
 # truth:
-# {"phase": "weights", "op": [null, "aten.fill_.Scalar"], "module": [null, "", "scale"], "step": [-1, 0], "kind": "nan", "exit": 3}
+# {"phase": "weights", "op": [null, "aten.fill_.Scalar"], "module": [null, "", "scale"], "step": [-1, 0], "kind": "nan", "cause": "bad-weights", "also": ["uninitialised-memory"], "exit": 3}

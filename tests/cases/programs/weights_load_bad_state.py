@@ -30,4 +30,4 @@ for step in range(3):
     print(step, loss.item())
 
 # truth:
-# {"phase": "weights", "op": [null, "aten.copy_.default"], "module": [null, "", "2"], "step": [-1, 0], "kind": "nan", "exit": 3}
+# {"phase": "weights", "op": [null, "aten.copy_.default"], "module": [null, "", "2"], "step": [-1, 0], "kind": "nan", "cause": "bad-weights", "tempting": ["corrupted-memory"], "exit": 3}

@@ -23,4 +23,4 @@ for step in range(6):
     print(step, loss.item())
 
 # truth:
-# {"phase": "weights", "op": "aten.div_.Tensor", "module": [null, "", "0"], "step": [2, 3], "kind": "nan", "exit": 3}
+# {"phase": "weights", "op": "aten.div_.Tensor", "module": [null, "", "0"], "step": [2, 3], "kind": "nan", "cause": "divide-by-zero", "exit": 3}

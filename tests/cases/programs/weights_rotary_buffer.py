@@ -34,4 +34,4 @@ for _ in range(2):
 print(loss.item())
 
 # truth:
-# {"phase": "weights", "op": "aten.reciprocal.default", "module": [null, "", "rotary"], "step": [-1, 0], "kind": "inf", "exit": 3}
+# {"phase": "weights", "op": "aten.reciprocal.default", "module": [null, "", "rotary"], "step": [-1, 0], "kind": "inf", "cause": "divide-by-zero", "also": ["bad-weights"], "exit": 3}

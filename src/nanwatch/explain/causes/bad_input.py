@@ -1,15 +1,130 @@
-"""TO BE WRITTEN: bad-input."""
+"""bad-input: the batch itself holds NaN or Inf, or values that no preprocessing should leave."""
 
 from __future__ import annotations
 
 from nanwatch.explain.case import Case
-from nanwatch.explain.claim import Against, Claim
+from nanwatch.explain.claim import Against, Claim, Page
+from nanwatch.explain.remedies import offer
+from nanwatch.explain.samples import Odd, about_rows, bad_values, batch_of, guilty_rows, odd_values
+from nanwatch.explain.state import allocation_of, born_at, short
+from nanwatch.explain.text import Text
 from nanwatch.records import Remedy
+from nanwatch.replay.trace import Op
+from nanwatch.replay.tracer import measurable
+from nanwatch.tensors import is_finite
+from nanwatch.watching.storages import key_of
+
+PAGE = Page(
+    Text("Bad input", "输入数据有问题"),
+    Text(
+        "The batch that the model was given already holds NaN or Inf, or a value that is out of all proportion to "
+        "the rest: a missing measurement, the fill value of a file format, bytes read with the wrong dtype, a sample "
+        "that was never normalised. The model is innocent: any model would fail on this batch.",
+        "交给模型的批次本身就含有 NaN 或 Inf，或者含有与其余数据完全不成比例的值：缺失的测量、文件格式的填充值、"
+        "用错误的 dtype 读出的字节、从未归一化的样本。模型没有问题：任何模型遇到这个批次都会失败。",
+    ),
+    Text(
+        "The value is in the batch before the model reads it, and no arithmetic of the program made it. The same step "
+        "without those rows, or with an earlier batch, runs finite.",
+        "在模型读取之前，这个值就已经在批次里，而且不是程序的任何运算产生的。去掉这些行，或换成先前的批次，"
+        "同一步的结果就是有限的。",
+    ),
+    Text(
+        "Drop or repair the rows named here, check the data set once (`nanwatch scan`), and let the loader refuse what "
+        "is not finite. Replace fill values (1e20, 9.97e36, -9999) by a mask before any statistics are taken.",
+        "删除或修复这里指出的行，把数据集整体检查一遍（`nanwatch scan`），让加载器拒绝非有限值。"
+        "在计算任何统计量之前，先把填充值（1e20、9.97e36、-9999）换成掩码。",
+    ),
+    (
+        "data_numpy_nan",
+        "data_torch_load_inf",
+        "data_dataloader_fork_workers",
+        "data_raw_camera_frames",
+        "loss_ocean_temperatures",
+    ),
+)
+HELD = Text(
+    "The batch already held {kind} when the model read it; no arithmetic of the program made it{where}.",
+    "模型读取时批次里已经有 {kind}，它不是程序的任何运算产生的{where}。",
+)
+WHERE = Text(" (it came in at {line})", "（它在 {line} 处进入程序）")
+PREPARED = Text(
+    "What the model was given was made bad while the data was prepared, at {line}.",
+    "交给模型的数据在准备阶段（{line}）就已经变坏。",
+)
+OFF_SCALE = Text(
+    "{what} holds {value} at {place}; nothing else in that batch is larger than {others}.",
+    "{what} 在 {place} 处的值为 {value}；该批次中其余的值都不超过 {others}。",
+)
+CLEAN_RUNS = Text("a clean batch runs finite", "干净的批次结果有限")
+PUTS = ("fill_", "fill", "copy_", "copy", "index_put_", "index_put", "lift_fresh", "full", "scalar_tensor", "set_")
+"""Ops that put a value somewhere and compute none."""
+
+FAR_OFF = 1e6
 
 
 def weigh(case: Case) -> Claim | Against | None:
-    return None
+    if case.trouble.seen_in == "hyperparameter" or case.phase in ("weights", "optimizer"):
+        return None
+    if case.phase == "data":
+        op = case.located.op
+        return _held_it(case) if op is None or _only_put(op) else _prepared(case)
+    return _off_scale(case)
+
+
+def _only_put(op: Op) -> bool:
+    """Whether the op wrote down a value that was given to it, and computed nothing."""
+    parts = op.name.split(".")
+    return len(parts) > 1 and parts[1] in PUTS
+
+
+def _held_it(case: Case) -> Claim | None:
+    bad = [t for _, t in batch_of(case) if measurable(t) and not is_finite(t)]
+    if any(allocation_of(case, key_of(t)) is not None for t in bad):
+        return None  # nobody wrote it: not data
+    kind = "NaN" if case.kind == "nan" else "Inf"
+    line = born_at(case)
+    why = HELD.say(kind=kind, where=WHERE.say(line=line) if line else "")
+    evidence = [*bad_values(case), *about_rows(case, guilty_rows(case))]
+    clean = _clean_batch_runs(case)
+    if clean:
+        evidence.append(CLEAN_RUNS.say())
+    return Claim("likely" if clean is False else "proved", why, tuple(evidence), 3.0)
+
+
+def _clean_batch_runs(case: Case) -> bool | None:
+    """None when it could not be tried."""
+    without = case.outcome("rows-dropped").finite
+    return True if without else (case.outcome("another-batch").finite if without is None else without)
+
+
+def _prepared(case: Case) -> Claim:
+    """An op of the preparation made it: that op's own cause says more."""
+    evidence = about_rows(case, guilty_rows(case))
+    return Claim("possible", PREPARED.say(line=born_at(case)), tuple(evidence), 3.0)
+
+
+def _off_scale(case: Case) -> Claim | None:
+    """A finite value that overflows a model which is fine on everything else."""
+    rows = case.located.birth.samples
+    odd = next((o for o in odd_values(case) if not rows or o.place[0] in rows), None)
+    if odd is None:
+        return None
+    dropped = case.outcome("rows-dropped").finite
+    if dropped is False:
+        return None
+    other = case.outcome("another-batch").finite
+    sure = bool(dropped) and other is not False and odd.times >= FAR_OFF
+    return Claim(_certainty(sure, bool(dropped)), _sentence(odd), tuple(about_rows(case, (odd.place[0],))), 3.0)
+
+
+def _certainty(sure: bool, dropped: bool) -> str:
+    return "proved" if sure else ("likely" if dropped else "possible")
+
+
+def _sentence(odd: Odd) -> str:
+    return OFF_SCALE.say(what=odd.what, place=list(odd.place), value=short(odd.value), others=short(odd.others))
 
 
 def remedies(case: Case) -> list[Remedy]:
-    return []
+    return offer(case, "clean-data", "drop-bad-rows", "skip-batch")

@@ -1,15 +1,62 @@
-"""TO BE WRITTEN: transfer-race."""
+"""An asynchronous copy was read before it was done, or its source was used again too early."""
 
 from __future__ import annotations
 
 from nanwatch.explain.case import Case
-from nanwatch.explain.claim import Against, Claim
+from nanwatch.explain.claim import Against, Claim, Page
+from nanwatch.explain.experiments.synchronous_copies import Copy
+from nanwatch.explain.remedies import offer
+from nanwatch.explain.text import Text
 from nanwatch.records import Remedy
+
+PAGE = Page(
+    title=Text("A copy that was not done yet", "拷贝尚未完成"),
+    meaning=Text(
+        "A copy between host and device was started with non_blocking=True, or on another stream, and "
+        "somebody did not wait for it: the target was read before the values were there, or the pinned "
+        "source was overwritten while the copy was still under way. What was read is what happened to be "
+        "there before.",
+        "主机与设备之间的拷贝以 non_blocking=True 启动，或在另一个流上进行，而使用者没有等它完成：要么在数值"
+        "到达之前就读了目标，要么在拷贝还在进行时就改写了锁页内存中的源。读到的是原来恰好在那里的内容。",
+    ),
+    proof=Text(
+        "The same step with synchronous copies runs finite, and an asynchronous copy that the step hangs on "
+        "is on record.",
+        "使用同步拷贝运行同一步时结果有限，并且记录中有这一步所依赖的异步拷贝。",
+    ),
+    cures=Text(
+        "Wait where it matters: `current_stream().wait_stream(copy_stream)` before the target is used and "
+        "`tensor.record_stream(...)` after; an event before the host reads a value or refills a pinned "
+        "buffer; or simply non_blocking=False. A copy to the host with non_blocking=True is never safe to "
+        "read without waiting.",
+        "在需要的地方等待：使用目标之前调用 `current_stream().wait_stream(copy_stream)`，之后调用 "
+        "`tensor.record_stream(...)`；主机读取数值或重填锁页缓冲区之前等待事件；或者直接用 "
+        "non_blocking=False。以 non_blocking=True 拷贝到主机后，不等待就读取总是不安全的。",
+    ),
+    examples=("data_prefetch_to_gpu", "fwd_streamed_layers", "loss_statistics_to_host"),
+)
+
+WHY = Text(
+    "The step hangs on a copy that nobody waited for{where}; with synchronous copies it runs finite.",
+    "这一步依赖一个没有等待完成的拷贝{where}；使用同步拷贝时结果有限。",
+)
+AT_LINE = Text(" (line {line}: {code})", "（第 {line} 行：{code}）")
+INSIDE = Text(" inside the model", "（在模型内部）")
 
 
 def weigh(case: Case) -> Claim | Against | None:
-    return None
+    if case.phase in ("optimizer",) or case.trouble.seen_in == "hyperparameter":
+        return None
+    if case.located.by == "replay" and case.phase in ("forward", "backward"):
+        return None  # it failed again under the eyes of a tracer, which waits for every op
+    found = case.outcome("synchronous-copies")
+    copies = [c for c in found.value or [] if isinstance(c, Copy)]
+    if not found.finite or not copies:
+        return None
+    known = next((c for c in copies if c.line is not None), None)
+    where = AT_LINE.say(line=known.line, code=known.code) if known is not None else INSIDE.say()
+    return Claim("proved", WHY.say(where=where), (found.text,), 4.0)
 
 
 def remedies(case: Case) -> list[Remedy]:
-    return []
+    return offer(case, "synchronise-copy")

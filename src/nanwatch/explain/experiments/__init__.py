@@ -11,7 +11,21 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
-FILES = ("repeat",)
+FILES = (
+    "discarded",
+    "repeat",
+    "rows_dropped",
+    "another_batch",
+    "poisoned_memory",
+    "eager",
+    "on_cpu",
+    "synchronous_copies",
+    "one_worker",
+    "lower_rate",
+    "poisoned_update",
+    "fresh_statistics",
+    "fresh_optimizer_state",
+)
 
 EXPERIMENTS: dict[str, ModuleType] = {}
 for _file in FILES:

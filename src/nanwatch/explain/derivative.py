@@ -1,0 +1,100 @@
+"""A birth in the backward pass: whose derivative it is, whether that is infinite there, and whether the loss
+depends on the value at all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from nanwatch.explain.lineage import Node
+from nanwatch.explain.mechanism import DIVIDE_BY_ZERO, INF_ARITHMETIC, INVALID_DOMAIN, LOG_OF_ZERO, SOFTMAXES
+from nanwatch.explain.provenance import Seen, seen
+
+if TYPE_CHECKING:
+    from nanwatch.explain.case import Case
+
+ADDS_UP = frozenset(
+    "mm bmm addmm baddbmm mv dot sum mean add sub convolution_backward cumsum _softmax_backward_data "
+    "_log_softmax_backward_data native_layer_norm_backward native_group_norm_backward native_batch_norm_backward "
+    "embedding_dense_backward index_add scatter_add index_put mkldnn_rnn_layer_backward".split()
+)
+"""Ops of the backward pass that make infinities out of large numbers, not out of a singular point."""
+
+STEEP = frozenset("log log2 log10 log1p sqrt rsqrt pow reciprocal div acos asin atanh acosh".split())
+"""Ops whose derivative grows without bound near a point."""
+
+
+@dataclass(frozen=True)
+class Derivative:
+    found: Seen
+    forward: Node | None
+    """The op of the forward pass."""
+    singular: bool
+    """The derivative is not finite there; otherwise only too large for the dtype."""
+    hidden: bool
+    """The forward op itself made something non-finite, and the loss did not show it."""
+    passes: bool
+    """Something other than zero times infinity: the loss does hang on the value."""
+    name: str
+    places: int
+
+
+def derivative_of(case: Case) -> Derivative | None:
+    """None when the birth is not in one of torch's own derivatives, or only large numbers met."""
+    if case.phase != "backward" or case.birth is None or case.birth.op.node is None:
+        return None
+    found = seen(case)
+    if found is None or (found.node is not None and found.node.own_code):
+        return None
+    forward = None if found.node is None else found.lineage.forward_of(found.node)
+    output = case.birth.output
+    singular = _is_singular(case)
+    if not singular and not _is_steep(case, forward):
+        return None
+    return Derivative(
+        found,
+        forward,
+        singular,
+        forward is not None and any(not n.finite for n in forward.outputs),
+        output is not None and bool(torch.isinf(output).any()),
+        _name(case, forward),
+        0 if case.birth.bad is None else int(case.birth.bad.sum()),
+    )
+
+
+def discarded(case: Case, derivative: Derivative) -> bool | None:
+    """Whether the loss does not depend on the forward value where its gradient is bad."""
+    if derivative.passes and not derivative.hidden:
+        return False
+    value = case.outcome("discarded").value
+    return value if isinstance(value, bool) else None
+
+
+def is_masked_softmax(forward: Node | None) -> bool:
+    """A softmax that was given infinities on purpose: another cause's business."""
+    return forward is not None and forward.base in SOFTMAXES and any(n.neginf for n in forward.given.values())
+
+
+def _is_singular(case: Case) -> bool:
+    """Zero divides, a pole is hit, or zero meets an infinity that the forward pass has left."""
+    birth = case.birth
+    assert birth is not None
+    if case.mechanism.kind in (DIVIDE_BY_ZERO, LOG_OF_ZERO, INVALID_DOMAIN, INF_ARITHMETIC):
+        return True
+    return birth.op.makes_nan and not birth.op.bad_inputs and birth.name not in ADDS_UP and birth.wide is not True
+
+
+def _is_steep(case: Case, forward: Node | None) -> bool:
+    birth = case.birth
+    assert birth is not None
+    near = birth.name in ("div", "mul", "pow", "rsqrt", "reciprocal") and not birth.narrow
+    return near and forward is not None and forward.base in STEEP
+
+
+def _name(case: Case, forward: Node | None) -> str:
+    if forward is not None:
+        return forward.base.lstrip("_")
+    node = case.birth.op.node if case.birth is not None else None
+    return (node or "").removesuffix("0").removesuffix("Backward") or "?"

@@ -1,0 +1,94 @@
+"""What keeps a fact about the birth op from being the whole story: reasons why its operand may have been what it
+was that are another cause's business. With any of them, what the op did is likely the cause, not proved."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from nanwatch.explain.provenance import Seen, is_state, negative_index
+from nanwatch.watching.tape import version_of
+
+if TYPE_CHECKING:
+    from nanwatch.explain.case import Case
+
+HALVES = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
+
+
+def doubts(case: Case, found: Seen, operand: str) -> list[str]:
+    """In words, for the evidence; empty when the operand's value is a fact of this step and nothing else."""
+    reasons = []
+    if narrow_before(found, operand):
+        reasons.append("half precision")
+    if not happens_again(case, found):
+        reasons.append("not seen again in a replay")
+    if changed_since(case):
+        reasons.append("memory changed since")
+    node = found.node
+    if node is not None:
+        if is_state(case, found.lineage, node, operand):
+            reasons.append("a weight or a buffer")
+        if negative_index(found.lineage, node, (operand,)) is not None:
+            reasons.append("looked up with a negative index")
+    if case.phase == "optimizer" and (_by_library(case, "optim") or half_step(case)):
+        reasons.append("an optimizer of torch, or half precision in the step")
+    if _by_library(case, "distributions"):
+        reasons.append("inside a distribution")
+    return reasons
+
+
+def happens_again(case: Case, found: Seen) -> bool:
+    """Whether a replay shows the birth, where a replay can."""
+    if case.located.by == "replay" or case.phase in ("data", "weights", "optimizer"):
+        return case.reproduced
+    return found.node is not None
+
+
+def narrow_before(found: Seen, operand: str) -> bool:
+    """Whether the op, or what made its operand, worked in half precision."""
+    if found.birth.narrow:
+        return True
+    value = found.birth.arguments.get(operand)
+    if isinstance(value, torch.Tensor) and str(value.dtype).removeprefix("torch.") in HALVES:
+        return True
+    if found.node is None:
+        return False
+    maker = found.lineage.maker(found.node, operand)
+    return maker is not None and any(n.dtype in HALVES for n in maker.given.values())
+
+
+def half_step(case: Case) -> bool:
+    """Whether something of the step ran in half precision."""
+    return any(on for e in case.tape.entries for _, on, _ in e.context.autocast) or any(
+        p.dtype in (torch.float16, torch.bfloat16) for m in case.models for p in m.parameters()
+    )
+
+
+def changed_since(case: Case) -> bool:
+    """Whether a tensor that the step was given is not what it was, and nobody of this program's own calls
+    accounts for it."""
+    tape = case.tape
+    written = {id(t) for e in tape.entries if e.kind == "write" for t in (*e.args, *e.kwargs.values())}
+    for entry in tape.entries:
+        for tensor, version in entry.versions:
+            if version_of(tensor) == version or (id(tensor), version) in tape.saved or id(tensor) in written:
+                continue
+            if tensor.requires_grad or tensor._base is not None:
+                continue  # an update, or a view of something larger
+            return True
+    return False
+
+
+def _by_library(case: Case, part: str) -> bool:
+    """Whether the innermost frame that did the arithmetic is in a part of torch, below the program's line."""
+    from nanwatch.watching.stack import is_library
+
+    if case.birth is None:
+        return False
+    for code, _ in case.birth.op.stack:
+        if not is_library(code.co_filename):
+            return False
+        if f"/torch/{part}/" in code.co_filename.replace("\\", "/"):
+            return True
+    return False

@@ -1,0 +1,223 @@
+"""What the last steps tell: a rise that led up to the bad one, and the layer that leads it.
+
+Two kinds of rise end in an overflow. From step to step: the recorded losses and gradient norms climb, and so
+do the weights. Within one step: the same weights are applied again and again, in a recurrence or through the
+depth of a network, and each time the value grows by about the same factor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from nanwatch.records import StepFacts
+from nanwatch.replay.tracer import measurable
+from nanwatch.watching.storages import key_of
+
+if TYPE_CHECKING:
+    from nanwatch.explain.case import Case
+    from nanwatch.explain.lineage import Node
+
+CLIMB = 1.25
+"""A step climbs when it is this many times all that came before it in the rise."""
+DIP = 1.5
+"""A rise may be interrupted by a step that is this many times smaller."""
+MOST_OPTIMIZERS = 4
+FEWEST_PASSES = 6
+MOST_HOPS = 4000
+
+
+@dataclass(frozen=True)
+class Rise:
+    """Of the loss or of the gradient norm, over the last recorded steps, up to the bad one."""
+
+    of_loss: bool
+    since: int
+    """The step at which it begins; from there on it was never stopped."""
+    steps: int
+    climbs: int
+    first: float
+    last: float
+
+    @property
+    def orders(self) -> float:
+        return math.log10(self.last / self.first)
+
+    @property
+    def clear(self) -> bool:
+        """Several steps, each above the ones before, by orders of magnitude: no single batch does that."""
+        return (self.climbs >= 3 and self.orders >= 2) or (self.climbs >= 2 and self.orders >= 4)
+
+    @property
+    def sudden(self) -> bool:
+        """One recorded step that is far above the others."""
+        return not self.clear and self.climbs >= 1 and self.orders >= 4
+
+
+def rise_of(history: Sequence[StepFacts]) -> Rise | None:
+    """The larger of the rises of the loss and of the gradient norm; None when neither climbs to the end."""
+    found = [_rise([(f.step, _size(f.loss)) for f in history], True, history)]
+    found.append(_rise([(f.step, _size(f.grad_norm)) for f in history], False, history))
+    rises = [r for r in found if r is not None]
+    return max(rises, key=lambda r: (r.clear, r.orders)) if rises else None
+
+
+def _size(value: float | str | None) -> float | None:
+    if not isinstance(value, (int, float)) or not math.isfinite(value) or value == 0:
+        return None
+    return abs(float(value))
+
+
+def _rise(values: list[tuple[int, float | None]], of_loss: bool, history: Sequence[StepFacts]) -> Rise | None:
+    known = [(step, value) for step, value in values if value is not None]
+    if len(known) < 2:
+        return None
+    # with several optimizers the steps of one alternate with those of the others
+    width = min(MOST_OPTIMIZERS, max(1, len({f.lr for f in history[-8:]}))) if len(known) > 4 else 1
+    envelope = [max(v for _, v in known[max(0, i - width + 1) : i + 1]) for i in range(len(known))]
+    begin = len(envelope) - 1
+    while begin > 0 and envelope[begin - 1] <= envelope[begin] * DIP:
+        begin -= 1
+    begin = min(range(begin, len(envelope)), key=lambda i: envelope[i])
+    climbs, top, since = 0, envelope[begin], known[begin][0]
+    for i in range(begin + 1, len(envelope)):
+        if envelope[i] >= CLIMB * top:
+            climbs += 1
+            top = envelope[i]
+    if not climbs or envelope[-1] < top / DIP:
+        return None
+    return Rise(of_loss, since, len(envelope) - begin, climbs, envelope[begin], top)
+
+
+# The weights as they are now
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A parameter: how large it is, against the size that it has when training begins."""
+
+    name: str
+    size: float
+    """The root of the mean square of its finite values."""
+    usual: float
+    bad: int
+    large: float
+    """The share of its values that are beyond a thousand times the usual size."""
+
+    @property
+    def times(self) -> float:
+        return self.size / self.usual
+
+    @property
+    def grown(self) -> bool:
+        """All over, and not in one value that something hit."""
+        return self.times > 1e3 and self.large > 0.3
+
+
+def layers_of(case: Case) -> list[Layer]:
+    """Every parameter of the models of this step, the one that is furthest from its usual size first."""
+    found: dict[int, Layer] = {}
+    for model in case.models:
+        for name, parameter in model.named_parameters():
+            if id(parameter) not in found and measurable(parameter) and parameter.numel():
+                found[id(parameter)] = _layer(name.replace("_orig_mod.", ""), parameter)
+    return sorted(found.values(), key=lambda layer: -layer.times)
+
+
+def _layer(name: str, parameter: torch.Tensor) -> Layer:
+    values = parameter.detach().double() if not parameter.is_complex() else parameter.detach().abs().double()
+    finite = values[values.isfinite()]
+    usual = usual_size(parameter)
+    size = float(finite.square().mean().sqrt()) if finite.numel() else 0.0
+    large = float((finite.abs() > 1e3 * usual).double().mean()) if finite.numel() else 1.0
+    return Layer(name, size, usual, int(values.numel() - finite.numel()), large)
+
+
+def usual_size(parameter: torch.Tensor) -> float:
+    """About what the common initialisations give: one over the root of the inputs of a unit."""
+    if parameter.dim() < 2:
+        return 1.0
+    inputs = max(1, parameter.numel() // parameter.shape[0])
+    return 1.0 / math.sqrt(inputs)
+
+
+# A rise within one step
+
+
+@dataclass(frozen=True)
+class Passes:
+    """The same weights applied again and again: the sizes of what came out, in order."""
+
+    op: str
+    sizes: tuple[float, ...]
+    same_place: bool
+    """One line, over and over (a recurrence); else one layer after the other (depth)."""
+    node: Node
+
+    @property
+    def factor(self) -> float:
+        """By how much it grew from one pass to the next, as a rule."""
+        return float((self.sizes[-1] / self.sizes[0]) ** (1 / (len(self.sizes) - 1)))
+
+    @property
+    def orders(self) -> float:
+        return math.log10(self.sizes[-1] / self.sizes[0])
+
+    @property
+    def steady(self) -> bool:
+        """Most passes grow, and no single one is what did it."""
+        logs = [math.log10(b / a) for a, b in zip(self.sizes, self.sizes[1:], strict=False)]
+        rising = sum(x > 0 for x in logs) / len(logs)
+        return rising >= 0.7 and max(logs) <= 0.4 * self.orders
+
+
+def passes_of(case: Case) -> Passes | None:
+    """The growth from pass to pass that led to the birth. Costs a replay."""
+    if case.birth is None:
+        return None
+    lineage = case.lineage
+    born = lineage.node_of(case.birth.op)
+    if born is None:
+        return None
+    weights = {key_of(p) for m in case.models for p in m.parameters()}
+    path = _largest_path(case, born)
+    weighted = [n for n in path if any(key in weights for _, _, key in n.inputs)]
+    best: Passes | None = None
+    for same_place in (True, False):
+        groups: dict[object, list[Node]] = {}
+        for node in weighted:
+            groups.setdefault((node.name, node.stack) if same_place else node.name, []).append(node)
+        for nodes in groups.values():
+            sizes = tuple(s for n in sorted(nodes, key=lambda n: n.index) if (s := _largest(n)) > 0)
+            if len(sizes) < FEWEST_PASSES or sizes[0] > 1e6 or sizes[-1] <= sizes[0]:
+                continue
+            passes = Passes(nodes[0].name, sizes, same_place, nodes[0])
+            if passes.steady and (best is None or passes.orders > best.orders):
+                best = passes
+        if best is not None:
+            break
+    return best
+
+
+def _largest_path(case: Case, born: Node) -> list[Node]:
+    """From the birth back, always along the largest of the inputs."""
+    path, node = [], born
+    for _ in range(MOST_HOPS):
+        makers = [
+            case.lineage.nodes[s] for _, s, _ in node.inputs if s is not None and s in case.lineage.nodes
+        ]
+        makers = [m for m in makers if m.index < node.index]
+        if not makers:
+            break
+        node = max(makers, key=_largest)
+        path.append(node)
+    return path
+
+
+def _largest(node: Node) -> float:
+    sizes = [abs(v) for n in node.outputs for v in (n.min, n.max) if v is not None and math.isfinite(v)]
+    return max(sizes, default=0.0)

@@ -1,0 +1,162 @@
+"""What outlives a step: weights, buffers and the optimizer's state; and what is on record about who wrote them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from nanwatch.replay.tracer import measurable
+from nanwatch.tensors import is_finite
+from nanwatch.watching.stack import Stack, user_frame
+from nanwatch.watching.storages import key_of
+from nanwatch.watching.tape import Entry, tensors_in, version_of
+from nanwatch.watching.torch_functions import changes_its_input, written_to
+
+if TYPE_CHECKING:
+    from nanwatch.explain.case import Case
+
+PARAMETER, BUFFER, STATE = "parameter", "buffer", "state"
+ALLOCATING = frozenset("empty empty_like empty_strided new_empty new_empty_strided empty_permuted resize_".split())
+"""Functions of torch that hand out memory as it was found."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """One tensor that is kept from step to step."""
+
+    name: str
+    """ "encoder.0.weight", "exp_avg_sq of 0.weight"."""
+    tensor: torch.Tensor
+    kind: str
+    owner: nn.Module | None = None
+    """Of a buffer or a parameter: the module that has it."""
+    attribute: str = ""
+    """What that module, or the optimizer, calls it."""
+    parameter: torch.Tensor | None = None
+    """Of the optimizer's state: the parameter it belongs to."""
+
+    @property
+    def key(self) -> int:
+        return key_of(self.tensor)
+
+
+def optimizer_of(case: Case) -> Any:
+    """The optimizer of the step, or of the last update; None if there is none."""
+    if case.trouble.optimizer is not None:
+        return case.trouble.optimizer
+    last = case.trouble.last_update
+    return None if last is None else last.optimizer()
+
+
+def of_modules(models: list[nn.Module]) -> list[Held]:
+    """The parameters and buffers of these models, each once."""
+    found: dict[int, Held] = {}
+    for model in models:
+        for path, module in model.named_modules():
+            for kind, tensors in ((PARAMETER, module._parameters), (BUFFER, module._buffers)):
+                for name, tensor in tensors.items():
+                    if tensor is not None and measurable(tensor):
+                        full = f"{path}.{name}" if path else name
+                        found.setdefault(
+                            id(tensor), Held(full.replace("_orig_mod.", ""), tensor, kind, module, name)
+                        )
+    return list(found.values())
+
+
+def of_optimizer(case: Case) -> list[Held]:
+    """The tensors in the state of the optimizer."""
+    optimizer = optimizer_of(case)
+    if optimizer is None:
+        return []
+    names = {id(h.tensor): h.name for h in of_modules(case.models)}
+    found = []
+    for parameter, state in optimizer.state.items():
+        if not isinstance(state, dict):
+            continue
+        for name, value in state.items():
+            if isinstance(value, torch.Tensor) and measurable(value):
+                owner = names.get(id(parameter), "a parameter")
+                found.append(Held(f"{name} of {owner}", value, STATE, None, str(name), parameter))
+    return found
+
+
+def held(case: Case) -> list[Held]:
+    return [*of_modules(case.models), *of_optimizer(case)]
+
+
+def bad_weights(case: Case) -> list[Held]:
+    """The parameters and buffers that are not finite now."""
+    return [h for h in of_modules(case.models) if not is_finite(h.tensor)]
+
+
+def count_bad(tensor: torch.Tensor) -> int:
+    return int((~torch.isfinite(tensor.detach())).sum())
+
+
+# Who wrote
+
+
+def all_entries(case: Case) -> list[Entry]:
+    """The calls on record, oldest first: of this step and of what is kept of those before."""
+    return [e for tape in (*case.trouble.earlier, case.tape) for e in tape.entries]
+
+
+def writes_to(case: Case, key: int) -> Iterator[Entry]:
+    """The calls of the program's own code that made or wrote this memory, the last first."""
+    for entry in reversed(all_entries(case)):
+        if entry.kind == "write" or changes_its_input(entry.call, entry.kwargs):
+            if any(key_of(t) == key for t in tensors_in(written_to(entry.args, entry.kwargs))):
+                yield entry
+        elif entry.kind in ("op", "apply") and any(key_of(t) == key for t in tensors_in(entry.outputs)):
+            yield entry
+
+
+def allocation_of(case: Case, key: int) -> Entry | None:
+    """The call that allocated this memory, if no call on record has written into it since; views of it do not
+    count."""
+    for entry in writes_to(case, key):
+        if getattr(entry.call, "__name__", "") in ALLOCATING:
+            return entry
+        given = {key_of(t) for t in tensors_in((entry.args, entry.kwargs))}
+        in_place = entry.kind == "write" or changes_its_input(entry.call, entry.kwargs)
+        if in_place or key not in given:
+            return None
+    return None
+
+
+def is_statistic(case: Case, held: Held) -> bool:
+    """Whether calls of the model change this buffer, now or in the steps before."""
+    if held.kind != BUFFER or held.owner is None:
+        return False
+    if isinstance(held.owner, nn.modules.batchnorm._NormBase):
+        return True
+    if any(o is held.owner and n == held.attribute for e in all_entries(case) for o, n, _ in e.buffers):
+        return True
+    return version_of(held.tensor) > 2 and allocation_of(case, held.key) is None
+
+
+def statistics(case: Case) -> list[Held]:
+    return [h for h in of_modules(case.models) if is_statistic(case, h)]
+
+
+def line_of(stack: Stack) -> str:
+    """ "train.py:12", or nothing."""
+    frame = user_frame(stack)
+    if frame is None:
+        return ""
+    return f"{frame.file.rsplit('/', 1)[-1]}:{frame.line}"
+
+
+def born_at(case: Case) -> str:
+    birth = case.located.birth
+    if birth.file is None:
+        return ""
+    return f"{birth.file.rsplit('/', 1)[-1]}:{birth.line}"
+
+
+def short(value: float) -> str:
+    return f"{value:.4g}"
