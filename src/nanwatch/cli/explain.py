@@ -59,7 +59,7 @@ def page(identity: str, language: str | None = None) -> str:
 
     language = language or chosen_language()
     found = CAUSES[identity].PAGE
-    proved, helps = say("cli.explain.proof"), say("cli.explain.cures")
+    proved, helps = say("page.proof"), say("page.cures")
     return "\n\n".join(
         [
             f"{identity}: {found.title.in_language(language)}",

@@ -24,12 +24,18 @@ OUTLIER = 1e6
 
 @dataclass(frozen=True)
 class Flipped:
-    """One value that one changed bit would explain."""
+    """One value, and what it was before some of its bits were turned over."""
 
     place: tuple[int, ...]
     value: float
-    bit: int
+    bits: int
+    """A one for each of them."""
     before: float
+
+    @property
+    def bit(self) -> int:
+        """The highest of them."""
+        return self.bits.bit_length() - 1
 
 
 def odd_nans(tensor: torch.Tensor) -> str | None:
@@ -55,17 +61,19 @@ def flipped_bit(tensor: torch.Tensor) -> Flipped | None:
     flat = tensor.detach().reshape(-1)
     if dtype not in WORDS or flat.numel() < 4:
         return None
-    sizes = torch.nan_to_num(flat.float().abs(), torch.inf, torch.inf, torch.inf)
+    sizes = flat.float().abs()
+    if not bool(torch.isfinite(sizes).all()):
+        return None  # what made that is another question
     top = torch.topk(sizes, 2)
     largest, second = float(top.values[0]), float(top.values[1])
-    if not second > 0 or second == float("inf") or largest < OUTLIER * second:
+    if second <= 0 or largest < OUTLIER * second:
         return None
     at = int(top.indices[0])
     typical = float(sizes[sizes > 0].median())
     for bit in TOP_BITS[dtype]:
         before = with_bit(flat[at : at + 1], bit)
         if typical / 1e3 <= abs(before) <= max(second, typical * 10):
-            return Flipped(_place(at, tensor.shape), float(flat[at]), bit, before)
+            return Flipped(place_of(at, tensor.shape), float(flat[at]), 1 << bit, before)
     return None
 
 
@@ -78,7 +86,7 @@ def with_bit(value: torch.Tensor, bit: int) -> float:
     return float(words.view(value.dtype))
 
 
-def _place(index: int, shape: torch.Size) -> tuple[int, ...]:
+def place_of(index: int, shape: torch.Size) -> tuple[int, ...]:
     places = []
     for length in reversed(shape):
         places.append(index % length)
@@ -86,5 +94,6 @@ def _place(index: int, shape: torch.Size) -> tuple[int, ...]:
     return tuple(reversed(places))
 
 
-def place_of(index: int, shape: torch.Size) -> tuple[int, ...]:
-    return _place(index, shape)
+def value_of(word: int, dtype: torch.dtype) -> float:
+    """The number that these bits are."""
+    return float(torch.tensor([word], dtype=WORDS[dtype]).view(dtype))

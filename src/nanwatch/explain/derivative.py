@@ -83,7 +83,12 @@ def _is_singular(case: Case) -> bool:
     assert birth is not None
     if case.mechanism.kind in (DIVIDE_BY_ZERO, LOG_OF_ZERO, INVALID_DOMAIN, INF_ARITHMETIC):
         return True
-    return birth.op.makes_nan and not birth.op.bad_inputs and birth.name not in ADDS_UP and birth.wide is not True
+    return (
+        birth.op.makes_nan
+        and not birth.op.bad_inputs
+        and birth.name not in ADDS_UP
+        and birth.wide is not True
+    )
 
 
 def _is_steep(case: Case, forward: Node | None) -> bool:

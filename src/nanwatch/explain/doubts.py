@@ -19,7 +19,7 @@ HALVES = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 def doubts(case: Case, found: Seen, operand: str) -> list[str]:
     """In words, for the evidence; empty when the operand's value is a fact of this step and nothing else."""
     reasons = []
-    if narrow_before(found, operand):
+    if narrow_before(found, operand) and case.outcome("float32").finite is not False:
         reasons.append("half precision")
     if not happens_again(case, found):
         reasons.append("not seen again in a replay")

@@ -7,8 +7,9 @@ depth of a network, and each time the value grows by about the same factor.
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ import torch
 from nanwatch.records import StepFacts
 from nanwatch.replay.tracer import measurable
 from nanwatch.watching.storages import key_of
+from nanwatch.watching.tape import Tape
 
 if TYPE_CHECKING:
     from nanwatch.explain.case import Case
@@ -143,6 +145,42 @@ def usual_size(parameter: torch.Tensor) -> float:
         return 1.0
     inputs = max(1, parameter.numel() // parameter.shape[0])
     return 1.0 / math.sqrt(inputs)
+
+
+def weights_on(tape: Tape) -> list[torch.Tensor]:
+    """Of every model that is called there: those that another optimizer trains may have grown along."""
+    models = [e.call for e in tape.entries if isinstance(e.call, torch.nn.Module)]
+    found = {id(p): p for m in models for p in m.parameters()}
+    return [p for p in found.values() if type(p) is torch.nn.Parameter and measurable(p)]
+
+
+@contextlib.contextmanager
+def usual_weights(parameters: Iterable[torch.Tensor]) -> Iterator[None]:
+    """The weights brought back to the size that training begins with, for a while: what an earlier step was
+    like can be tried though its weights are gone. Afterwards they have their own memory back, untouched."""
+    memory = {id(p): (p, p.data) for p in parameters}
+    try:
+        for parameter, data in memory.values():
+            parameter.data = _brought_back(data)
+        yield
+    finally:
+        for parameter, data in memory.values():
+            parameter.data = data
+
+
+def _brought_back(values: torch.Tensor) -> torch.Tensor:
+    """A copy, no larger than usual; what is not finite is drawn anew."""
+    usual = usual_size(values)
+    finite = torch.isfinite(values)
+    if not bool(finite.all()):
+        source = torch.Generator().manual_seed(0)
+        drawn = torch.randn(values.shape, generator=source, dtype=torch.float32).to(values)
+        largest = values[finite].abs().max() if bool(finite.any()) else values.new_tensor(1.0)
+        values = torch.where(finite, values, drawn * largest.clamp(max=usual))
+    size = (
+        float(values.double().square().mean().sqrt()) if values.numel() and not values.is_complex() else 0.0
+    )
+    return (values.double() * (usual / size)).to(values.dtype) if size > 3 * usual else values.clone()
 
 
 # A rise within one step

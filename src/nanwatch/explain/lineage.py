@@ -90,6 +90,25 @@ class Lineage:
     by_sequence: dict[int, int] = field(default_factory=dict)
     """Sequence number of an autograd node -> the op of the forward pass that it is the derivative of."""
 
+    def put_before(self, other: Lineage, made: dict[int, int], known: dict[int, int]) -> None:
+        """Adds the ops of `other`, which ran earlier on copies. `made`: memory of one of our leaves -> the op of
+        `other` that made it; `known`: memory of a copy -> the memory it is a copy of."""
+        shift = -1 - max(other.nodes, default=0)
+        traced = -1 - max(other.ops, default=0)
+        for node in other.nodes.values():
+            node.index += shift
+            node.op = None if node.op is None else node.op + traced
+            node.inputs = [(n, None if s is None else s + shift, known.get(k, k)) for n, s, k in node.inputs]
+            node.keys = [known.get(k, k) for k in node.keys]
+        for node in self.nodes.values():
+            node.inputs = [
+                (n, made[k] + shift if s is None and k in made else s, k) for n, s, k in node.inputs
+            ]
+        self.nodes = {**{n.index: n for n in other.nodes.values()}, **self.nodes}
+        self.ops = {**{i + traced: op for i, op in other.ops.items()}, **self.ops}
+        theirs = {known.get(k, k): t for k, t in other.leaves.items()}
+        self.leaves = {**theirs, **{k: t for k, t in self.leaves.items() if k not in made}}
+
     def node_of(self, op: Op) -> Node | None:
         """The node of an op that was traced in this replay or another one of the same step, or live: by its
         name, its place and its being bad; in a loop, the one that made the same numbers."""
@@ -193,6 +212,10 @@ class Witness(OpTracer):
         self._makers: Storages[int] = Storages()
         self._count = 0
 
+    def maker_of(self, tensor: torch.Tensor) -> int | None:
+        """The op that made what is in this memory."""
+        return self._makers.get(tensor)
+
     def _may_be_a_birth(self, op: Op) -> bool:
         """Also what only picks an infinity that was there on purpose: a loss at a target that is masked out."""
         return super()._may_be_a_birth(op) or (op.phase != "backward" and bool(op.bad_outputs))
@@ -258,24 +281,28 @@ def lineage_of(case: Case) -> Lineage:
         return Lineage()
     found = witness.lineage
     found.losses = [t.detach() for t in again.losses]
-    op = case.located.op
-    if op is not None and op.phase not in ("backward", "optimizer") and found.node_of(op) is None:
-        of_the_program = _calls_made_again(case, op)
-        return found if of_the_program.node_of(op) is None else of_the_program
+    try:
+        _add_what_the_program_did(case, found)
+    except Exception:
+        return found  # its calls could not be made again: the replay is there all the same
     return found
 
 
 # What the program did outside of any model
 
 
-def _calls_made_again(case: Case, op: Op) -> Lineage:
-    """The call of the tape that gave birth, and those whose results it was given, on copies, witnessed."""
+def _add_what_the_program_did(case: Case, lineage: Lineage) -> None:
+    """Before the ops of the replay: those that made the tensors it was given, and the birth if it is among
+    them."""
     entries = [e for tape in (*case.trouble.earlier, case.tape) for e in tape.entries]
-    birth = _entry_at(entries, op)
-    if birth is None:
-        return Lineage()
-    wanted = _leading_to(entries, birth)
-    return _Repetition(case.tape.step).of(wanted)
+    op = case.located.op
+    outside = op is not None and op.phase not in ("backward", "optimizer") and lineage.node_of(op) is None
+    birth = _entry_at(entries, op) if outside and op is not None else None
+    wanted = _leading_to(entries, birth, lineage)
+    if not wanted:
+        return
+    repeated = _Repetition(case.tape.step)
+    lineage.put_before(repeated.of(wanted), repeated.made, repeated.known)
 
 
 def _entry_at(entries: list[Entry], op: Op) -> Entry | None:
@@ -292,22 +319,24 @@ def _bad(tensor: torch.Tensor) -> bool:
     return not numbers(tensor).finite
 
 
-def _leading_to(entries: list[Entry], birth: Entry) -> list[Entry]:
-    """`birth` and the calls that made its operands, oldest first."""
-    last = entries.index(birth)
-    wanted = {id(t) for t in tensors_in((birth.args, birth.kwargs))}
-    memory = {key_of(t) for t in tensors_in((birth.args, birth.kwargs))}
-    found = [birth]
-    for entry in reversed(entries[:last]):
+def _leading_to(entries: list[Entry], birth: Entry | None, lineage: Lineage) -> list[Entry]:
+    """The calls of the program that made what the replay was given, and those that led to `birth`, oldest
+    first."""
+    wanted = {key for key, tensor in lineage.leaves.items() if not tensor.requires_grad}
+    found = []
+    for entry in reversed(entries):
         if len(found) >= MOST_CALLS:
             break
-        if entry.kind != "op" or entry.functional or changes_its_input(entry.call, entry.kwargs):
+        if entry is birth:
+            pass
+        elif entry.kind != "op" or entry.functional or changes_its_input(entry.call, entry.kwargs):
             continue
-        if any(id(t) in wanted or key_of(t) in memory for t in tensors_in(entry.outputs)):
-            found.append(entry)
-            given = tensors_in((entry.args, entry.kwargs))
-            wanted |= {id(t) for t in given}
-            memory |= {key_of(t) for t in given}
+        elif any(t.requires_grad for t in tensors_in(entry.outputs)) and birth is None:
+            continue  # a replay makes these
+        elif not any(key_of(t) in wanted for t in tensors_in(entry.outputs)):
+            continue
+        found.append(entry)
+        wanted |= {key_of(t) for t in tensors_in((entry.args, entry.kwargs))}
     return found[::-1]
 
 
@@ -319,32 +348,39 @@ class _Repetition:
         self._witness.step = step
         self._copies: dict[int, torch.Tensor] = {}
         self._bytes = 0
+        self.made: dict[int, int] = {}
+        """Identity of the program's memory -> the op of the repetition that made the same."""
+        self.known: dict[int, int] = {}
+        """Identity of a copy -> that of what it is a copy of."""
 
     def of(self, entries: list[Entry]) -> Lineage:
         rng = Rng.now()
         try:
             for entry in entries:
-                self._make(entry, last=entry is entries[-1])
+                self._make(entry)
         finally:
             rng.put_back()
         return self._witness.lineage
 
-    def _make(self, entry: Entry, last: bool) -> None:
-        if last and entry.before is not None:
+    def _make(self, entry: Entry) -> None:
+        if entry.before is not None:
             self._copies[id(written_to(entry.args, entry.kwargs))] = entry.before.clone()
         self._witness.base = entry.stack
         self._witness.boundary = sys._getframe()
         if entry.rng is not None:
             entry.rng.put_back()
-        args, kwargs = map_tensors(entry.args, self._copy), map_tensors(entry.kwargs, self._copy)
         try:
+            args, kwargs = map_tensors(entry.args, self._copy), map_tensors(entry.kwargs, self._copy)
             with torch.no_grad(), self._witness:
                 made = entry.call(*args, **kwargs)
         except Exception:
             return
         for was, now in zip(tensors_in(entry.outputs), tensors_in(made), strict=False):
-            if was.shape == now.shape and was.dtype == now.dtype:
+            maker = self._witness.maker_of(now)
+            if was.shape == now.shape and was.dtype == now.dtype and maker is not None:
                 self._copies.setdefault(id(was), now)
+                self.made[key_of(was)] = maker
+                self.known[key_of(now)] = key_of(was)
 
     def _copy(self, tensor: torch.Tensor) -> torch.Tensor:
         found = self._copies.get(id(tensor))
@@ -353,4 +389,5 @@ class _Repetition:
             if self._bytes > FRESH_BYTES:
                 raise MemoryError
             found = self._copies[id(tensor)] = tensor.detach().clone()
+            self.known[key_of(found)] = key_of(tensor)
         return found

@@ -4,7 +4,7 @@ values. Decided from dtypes, values and the ops that made it."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -79,9 +79,13 @@ def _of_several(lineage: Lineage, maker: Node, depth: int) -> str:
     if maker.base in ("index", "gather", "index_select", "take", "select", "slice", "masked_select"):
         names = ["self"]
     else:
-        names = [n for n in maker.given if n not in ("mask", "condition", "index") and not n.startswith("indices")]
+        names = [
+            n for n in maker.given if n not in ("mask", "condition", "index") and not n.startswith("indices")
+        ]
     kinds = [nature(lineage, maker, n, depth + 1) for n in names]
-    kinds += [MARKS for v in maker.arguments.values() if v in (0, 1) and maker.base in ("masked_fill", "where")]
+    kinds += [
+        MARKS for v in maker.arguments.values() if v in (0, 1) and maker.base in ("masked_fill", "where")
+    ]
     if not kinds or VALUES in kinds:
         return VALUES
     return COUNT if COUNT in kinds or maker.base in ("add", "sub", "rsub") else MARKS
@@ -130,7 +134,9 @@ def summed_weights(lineage: Lineage, node: Node) -> Numbers | None:
     if above.base in ("mm", "bmm", "mv", "dot", "addmm", "baddbmm"):
         factors = [set(_sources(lineage, above, n)) for n in above.given]
     else:
-        product = next((m for m in made_by(lineage, above, "self") if m.base in ("mul", "where", "masked_fill")), None)
+        product = next(
+            (m for m in made_by(lineage, above, "self") if m.base in ("mul", "where", "masked_fill")), None
+        )
         factors = [] if product is None else [set(_sources(lineage, product, n)) for n in product.given]
     return below.given.get("self") if any(mine & factor for factor in factors) else None
 
@@ -157,6 +163,12 @@ def is_state(case: Case, lineage: Lineage, node: Node, name: str) -> bool:
 
 def _state_of(case: Case) -> set[int]:
     return {key_of(t) for m in case.models for t in (*m.parameters(), *m.buffers())}
+
+
+def same_memory(found: Seen, name: str, other: str) -> bool:
+    """Whether two inputs of the op are the same tensor, or views of one."""
+    node = found.node
+    return node is not None and found.lineage.key(node, name) == found.lineage.key(node, other)
 
 
 def only_data(case: Case, lineage: Lineage, node: Node, name: str) -> bool:
@@ -210,7 +222,15 @@ def seen(case: Case) -> Seen | None:
     node = lineage.node_of(birth.op)
     if birth.op.call is None and node is not None and node.op is not None:
         birth = BirthOp(lineage.ops[node.op])
+    if birth.op.output is None and birth.op.call is not None:
+        birth = _with_output(birth)
     return Seen(birth, node, lineage)
+
+
+def _with_output(birth: BirthOp) -> BirthOp:
+    """What it made was not kept: the op is made once more on the operands that were."""
+    made = next((t for t in birth.again() or () if not bool(torch.isfinite(t).all())), None)
+    return birth if made is None else BirthOp(replace(birth.op, output=made))
 
 
 def zeros_at_bad(birth: BirthOp, name: str) -> bool:

@@ -81,7 +81,9 @@ def _bad_rows_of_any(case: Case, size: int | None) -> tuple[int, ...]:
 
 
 def _by_rows(tensor: torch.Tensor, size: int | None) -> bool:
-    return measurable(tensor) and tensor.dim() > 0 and tensor.layout is torch.strided and tensor.shape[0] == size
+    return (
+        measurable(tensor) and tensor.dim() > 0 and tensor.layout is torch.strided and tensor.shape[0] == size
+    )
 
 
 def without(rows: tuple[int, ...], size: int) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -151,7 +153,12 @@ def about_rows(case: Case, rows: tuple[int, ...]) -> list[str]:
         return []
     said = [ROWS.say(rows=_listed(rows), count=size)]
     for _, tensor in batch_of(case):
-        if not measurable(tensor) and tensor.dim() == 2 and tensor.shape[0] == size and tensor.dtype == torch.long:
+        if (
+            not measurable(tensor)
+            and tensor.dim() == 2
+            and tensor.shape[0] == size
+            and tensor.dtype == torch.long
+        ):
             said.append(TOKENS.say(ids=tensor[rows[0]][:MOST_SHOWN].tolist()))
             break
     index = _in_data_set(case, rows, size)

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from nanwatch.explain.case import Case
 
 PARAMETER, BUFFER, STATE = "parameter", "buffer", "state"
-ALLOCATING = frozenset("empty empty_like empty_strided new_empty new_empty_strided empty_permuted resize_".split())
+ALLOCATING = frozenset(
+    "empty empty_like empty_strided new_empty new_empty_strided empty_permuted resize_".split()
+)
 """Functions of torch that hand out memory as it was found."""
 
 
@@ -115,17 +117,25 @@ def writes_to(case: Case, key: int) -> Iterator[Entry]:
             yield entry
 
 
-def allocation_of(case: Case, key: int) -> Entry | None:
-    """The call that allocated this memory, if no call on record has written into it since; views of it do not
-    count."""
+def allocation_of(case: Case, tensor: torch.Tensor) -> Entry | None:
+    """The call that allocated this tensor's memory, if no call on record has written into it since, and it was not
+    filled elsewhere (a file, a loader); views of it do not count."""
+    key, arrivals = key_of(tensor), case.trouble.arrivals
+    if arrivals is not None and arrivals.get(tensor) is not None:
+        return None
     for entry in writes_to(case, key):
         if getattr(entry.call, "__name__", "") in ALLOCATING:
-            return entry
+            return entry if _asked_for_memory(entry) else None
         given = {key_of(t) for t in tensors_in((entry.args, entry.kwargs))}
         in_place = entry.kind == "write" or changes_its_input(entry.call, entry.kwargs)
         if in_place or key not in given:
             return None
     return None
+
+
+def _asked_for_memory(entry: Entry) -> bool:
+    """Not an empty shell that is given the memory of a file afterwards."""
+    return all(t.numel() for t, _ in entry.made) and 0 not in entry.args and (0,) not in entry.args
 
 
 def is_statistic(case: Case, held: Held) -> bool:
@@ -136,7 +146,7 @@ def is_statistic(case: Case, held: Held) -> bool:
         return True
     if any(o is held.owner and n == held.attribute for e in all_entries(case) for o, n, _ in e.buffers):
         return True
-    return version_of(held.tensor) > 2 and allocation_of(case, held.key) is None
+    return version_of(held.tensor) > 2 and allocation_of(case, held.tensor) is None
 
 
 def statistics(case: Case) -> list[Held]:

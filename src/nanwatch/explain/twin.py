@@ -42,7 +42,9 @@ def update_of(
     return all(is_finite(p) for group in twin.param_groups for p in group["params"])
 
 
-def _copy(parameter: Any, optimizer: torch.optim.Optimizer, twin: Any, keep_state: bool) -> torch.nn.Parameter:
+def _copy(
+    parameter: Any, optimizer: torch.optim.Optimizer, twin: Any, keep_state: bool
+) -> torch.nn.Parameter:
     made = torch.nn.Parameter(torch.nan_to_num(parameter.detach(), 0.0, 0.0, 0.0))
     given = parameter.grad
     fine = given is not None and given.layout is torch.strided and is_finite(given)

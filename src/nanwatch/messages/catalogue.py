@@ -155,16 +155,16 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "The cause was not looked for: nanwatch failed at it ({error}).",
         "未能分析原因：nanwatch 自身出错（{error}）。",
     ),
-    "cli.explain.proof": ("Proved by:", "判定依据："),
-    "cli.explain.cures": ("What helps:", "解决办法："),
+    "page.proof": ("Proved by:", "判定依据："),
+    "page.cures": ("What helps:", "解决办法："),
     "cli.explain.unreadable": (
-        "nanwatch explain: {path} could not be read ({why}); expected the incident.json of a run of nanwatch.",
-        "nanwatch explain：无法读取 {path}（{why}）；应为 nanwatch 运行产生的 incident.json。",
+        "nanwatch: {path} could not be read ({why}); expected the incident.json of a run of nanwatch.",
+        "nanwatch：无法读取 {path}（{why}）；应为 nanwatch 运行产生的 incident.json。",
     ),
     "cli.explain.nothing_there": (
-        "nanwatch explain: {path} is neither a cause nor a run folder with an incident. Did you mean: {near}? "
+        "nanwatch: {path} is neither a cause nor a run folder with an incident. Did you mean: {near}? "
         "`nanwatch explain` lists the causes.",
-        "nanwatch explain：{path} 既不是原因名，也不是含有事件的运行目录。是否想输入：{near}？"
+        "nanwatch：{path} 既不是原因名，也不是含有事件的运行目录。是否想输入：{near}？"
         "运行 `nanwatch explain` 可列出所有原因。",
     ),
     "screen.no_checklist": (

@@ -370,7 +370,7 @@ class _Player:
         """Models and backward run again, and what hangs on them. Data preparation does not: what it made is
         on the tape, and making it twice might touch what belongs to the program. A change in place is made
         where a copy of what was changed is in use."""
-        if entry.kind in ("module", "backward") or entry.functional:
+        if entry.kind in ("module", "backward") or entry.functional or self._is_changed(entry):
             return True
         if entry.kind == "write":
             written = tensors_in(written_to(entry.args, entry.kwargs))
@@ -378,6 +378,9 @@ class _Player:
         if any(id(t) in self._counterpart for t in given_to(entry)):
             return True
         return entry.context.grad and any(_has_history(t) for t in tensors_in(entry.outputs))
+
+    def _is_changed(self, entry: Entry) -> bool:
+        return self._changes.call is not None and self._changes.call(entry) is not entry.call
 
     def _call(self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if entry.kind == "backward":

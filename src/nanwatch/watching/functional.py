@@ -32,21 +32,26 @@ compiling = torch.compiler.is_dynamo_compiling
 
 
 def follow_functional(wrap: Wrap, ours: Callable[[], bool], run: Run, program: Watcher) -> None:
-    """Put the taps on."""
+    """Put the taps on, as far as this version of torch has them."""
     following = _FollowingTransforms(ours, run, program)
+
+    def put(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+        if name in vars(owner):
+            wrap(owner, name, make)
+
     for owner, name, derivative in (
         (transforms, "grad_impl", True),
         (transforms, "grad_and_value_impl", True),
         (apis, "vmap_impl", False),
     ):
-        wrap(owner, name, functools.partial(following.followed, derivative=derivative))
+        put(owner, name, functools.partial(following.followed, derivative=derivative))
     for owner in (transforms, torch.func):
         for name in ("jacrev", "jacfwd", "hessian"):
-            wrap(owner, name, following.transform)
-        wrap(owner, "jvp", functools.partial(following.followed, derivative=True))
+            put(owner, name, following.transform)
+        put(owner, "jvp", functools.partial(following.followed, derivative=True))
         for name in ("vjp", "linearize"):
-            wrap(owner, name, following.gives_a_function)
-    wrap(stateless, "_functional_call", functools.partial(_with_swapped_weights, ours, program))
+            put(owner, name, following.gives_a_function)
+    put(stateless, "_functional_call", functools.partial(_with_swapped_weights, ours, program))
 
 
 class _FollowingTransforms:

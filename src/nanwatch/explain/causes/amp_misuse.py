@@ -1,4 +1,4 @@
-"""Mixed precision used in the wrong order: the scale of a GradScaler where it does not belong, or no scale."""
+"""Mixed precision used in the wrong order: a GradScaler's scale where it does not belong, or none."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import torch
 
 from nanwatch.explain.case import Case, runs_finite
 from nanwatch.explain.claim import Against, Claim, Page
+from nanwatch.explain.history import usual_weights, weights_on
 from nanwatch.explain.remedies import offer
 from nanwatch.explain.text import Text
 from nanwatch.records import Remedy
 from nanwatch.replay.again import Changes, run_again
+from nanwatch.tensors import is_finite
 
 PAGE = Page(
     title=Text("Mixed precision used in the wrong order", "混合精度使用顺序有误"),
@@ -86,7 +88,7 @@ def weigh(case: Case) -> Claim | Against | None:
 
 
 def _claim(case: Case, wrong: Text, events: tuple[str, ...]) -> Claim | None:
-    """The order is a fact. That it is the cause is proved when the step is bad with the scale and not without."""
+    """The order is a fact; it is the cause for sure when the step is bad with the scale and not without."""
     order = ORDER.say(events=", ".join(events))
     if case.trouble.seen_in not in ("gradients", "weights", "exception"):
         return Claim("possible", wrong.say(), (order,), 4.0)
@@ -131,8 +133,8 @@ def _wrong_order(case: Case, events: tuple[str, ...]) -> Text | None:
 
 
 def _past_the_scaler(case: Case, events: tuple[str, ...]) -> bool:
-    """Whether the optimizer's step was not the scaler's. A scaler that has checked bad gradients does not call
-    it: if they got there, somebody else did."""
+    """Whether the optimizer's step was not the scaler's. A scaler that has checked bad gradients does not
+    call it: if they got there, somebody else did."""
     if "scaler-step" in events:
         return False
     if "unscale" not in events:
@@ -190,7 +192,8 @@ def _gradients(case: Case, changes: Changes) -> list[tuple[torch.Tensor, torch.T
         found = next((t for t in reversed(earlier) if t.step == update.step), None)
         if found is not None:
             tape, earlier = found, tuple(t for t in earlier if t.step < found.step)
-    again = run_again(tape, earlier, case.calls, False, changes)
+    with usual_weights(p for p in weights_on(tape) if not is_finite(p)):  # the update may have spoiled them
+        again = run_again(tape, earlier, case.calls, False, changes)
     sums: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
     for parameter, gradient in again.gradients:
         had = sums.get(id(parameter))

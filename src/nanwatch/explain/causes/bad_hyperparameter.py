@@ -68,7 +68,9 @@ NUMBER = Text(
     "{op}（{line}）除以的是一个普通数 {value}。",
 )
 SAME_SETTING = Text("the module has it as the attribute {name}", "模块的属性 {name} 就是这个值")
-FINE_WITH = Text("the update with {name}={value} gives finite weights", "取 {name}={value} 时更新得到有限的权重")
+FINE_WITH = Text(
+    "the update with {name}={value} gives finite weights", "取 {name}={value} 时更新得到有限的权重"
+)
 USUAL_EPS = 1e-5
 LARGE_RATE = 1e4
 """Larger than any rate that trains."""
@@ -120,7 +122,9 @@ def _beta_of_one(case: Case, optimizer: Any, numbers: list[tuple[str, float]]) -
     betas = tuple(min(b, 0.9) for b in optimizer.param_groups[0]["betas"])
     fine = update_of(optimizer, True, changes={"betas": betas})
     evidence = (FINE_WITH.say(name="betas", value=betas),) if fine else ()
-    return Claim("proved" if fine is not False else "likely", ONE.say(name=bad[0], value=bad[1]), evidence, 3.0)
+    return Claim(
+        "proved" if fine is not False else "likely", ONE.say(name=bad[0], value=bad[1]), evidence, 3.0
+    )
 
 
 def _no_eps(case: Case, optimizer: Any, numbers: list[tuple[str, float]]) -> Claim | None:
@@ -193,7 +197,12 @@ def _divided_by_number(case: Case, birth: BirthOp) -> Claim | None:
 def _came_from_tensor(case: Case) -> bool:
     """Whether a tensor of the step may have been read into Python as a zero."""
     for tensor in (*case.tape.used.values(), *case.tape.made.values()):
-        if tensor.numel() == 1 and not tensor.is_complex() and tensor.device.type != "meta" and float(tensor) == 0:
+        if (
+            tensor.numel() == 1
+            and not tensor.is_complex()
+            and tensor.device.type != "meta"
+            and float(tensor) == 0
+        ):
             return True
     return any(n.returned == 0 for n in case.lineage.nodes.values())
 

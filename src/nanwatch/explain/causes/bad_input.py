@@ -12,7 +12,6 @@ from nanwatch.records import Remedy
 from nanwatch.replay.trace import Op
 from nanwatch.replay.tracer import measurable
 from nanwatch.tensors import is_finite
-from nanwatch.watching.storages import key_of
 
 PAGE = Page(
     Text("Bad input", "输入数据有问题"),
@@ -57,7 +56,18 @@ OFF_SCALE = Text(
     "{what} 在 {place} 处的值为 {value}；该批次中其余的值都不超过 {others}。",
 )
 CLEAN_RUNS = Text("a clean batch runs finite", "干净的批次结果有限")
-PUTS = ("fill_", "fill", "copy_", "copy", "index_put_", "index_put", "lift_fresh", "full", "scalar_tensor", "set_")
+PUTS = (
+    "fill_",
+    "fill",
+    "copy_",
+    "copy",
+    "index_put_",
+    "index_put",
+    "lift_fresh",
+    "full",
+    "scalar_tensor",
+    "set_",
+)
 """Ops that put a value somewhere and compute none."""
 
 FAR_OFF = 1e6
@@ -80,7 +90,7 @@ def _only_put(op: Op) -> bool:
 
 def _held_it(case: Case) -> Claim | None:
     bad = [t for _, t in batch_of(case) if measurable(t) and not is_finite(t)]
-    if any(allocation_of(case, key_of(t)) is not None for t in bad):
+    if any(allocation_of(case, t) is not None for t in bad):
         return None  # nobody wrote it: not data
     kind = "NaN" if case.kind == "nan" else "Inf"
     line = born_at(case)
@@ -115,7 +125,9 @@ def _off_scale(case: Case) -> Claim | None:
         return None
     other = case.outcome("another-batch").finite
     sure = bool(dropped) and other is not False and odd.times >= FAR_OFF
-    return Claim(_certainty(sure, bool(dropped)), _sentence(odd), tuple(about_rows(case, (odd.place[0],))), 3.0)
+    return Claim(
+        _certainty(sure, bool(dropped)), _sentence(odd), tuple(about_rows(case, (odd.place[0],))), 3.0
+    )
 
 
 def _certainty(sure: bool, dropped: bool) -> str:
@@ -123,7 +135,9 @@ def _certainty(sure: bool, dropped: bool) -> str:
 
 
 def _sentence(odd: Odd) -> str:
-    return OFF_SCALE.say(what=odd.what, place=list(odd.place), value=short(odd.value), others=short(odd.others))
+    return OFF_SCALE.say(
+        what=odd.what, place=list(odd.place), value=short(odd.value), others=short(odd.others)
+    )
 
 
 def remedies(case: Case) -> list[Remedy]:

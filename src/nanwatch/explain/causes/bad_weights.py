@@ -79,7 +79,7 @@ def weigh(case: Case) -> Claim | Against | None:
     if op is not None and not _only_put(op.name):
         named = COMPUTED.say(name=first.name, line=born_at(case))
         return None if op.name.startswith("aten.empty") else Claim("possible", named, (), 3.0)
-    if allocation_of(case, first.key) is not None or is_statistic(case, first):
+    if allocation_of(case, first.tensor) is not None or is_statistic(case, first):
         return None
     return _brought_in(case, first)
 

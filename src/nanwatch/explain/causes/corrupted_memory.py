@@ -1,15 +1,187 @@
-"""TO BE WRITTEN: corrupted-memory."""
+"""corrupted-memory: a weight, a moment or a buffer changed without any write by the program."""
 
 from __future__ import annotations
 
-from nanwatch.explain.case import Case
-from nanwatch.explain.claim import Against, Claim
+from typing import Any
+
+import torch
+
+from nanwatch.explain.bits import WORDS, Flipped, flipped_bit, odd_nans, place_of, value_of
+from nanwatch.explain.case import Case, runs_finite
+from nanwatch.explain.claim import Against, Claim, Page
+from nanwatch.explain.instead import with_values
+from nanwatch.explain.remedies import offer
+from nanwatch.explain.state import STATE, Held, bad_weights, born_at, held, short, writes_to
+from nanwatch.explain.text import Text
 from nanwatch.records import Remedy
+from nanwatch.watching.fingerprints import PERIOD
+from nanwatch.watching.storages import key_of
+
+PAGE = Page(
+    Text("Corrupted memory", "内存或文件损坏"),
+    Text(
+        "A value changed although no op of the program wrote it: a bit that a memory module lost, a file that was cut "
+        "off or overwritten while it was mapped, a checkpoint that was damaged on its way. Typical is a single value "
+        "that is 2^64 or 2^128 times what it was, or NaN whose bits no arithmetic makes.",
+        "程序没有任何算子写过，值却变了：内存条丢了一位、映射中的文件被截断或覆盖、检查点在传输中损坏。"
+        "典型表现是某一个值变成原来的 2^64 或 2^128 倍，或者出现任何运算都不会产生的 NaN 位模式。",
+    ),
+    Text(
+        "The checksum that was recorded after the last update against the one now, with the version counter unchanged; "
+        "the difference is a power of two when one bit was turned over.",
+        "最后一次更新后记录的校验和与现在不同，而版本计数没有变；如果只翻转了一位，两者之差是 2 的幂。",
+    ),
+    Text(
+        "Go back to the last checkpoint, check the memory (ECC counters, `memtest`, `dmesg`), compare the file with its "
+        "checksum, and do not let other processes write files that are mapped.",
+        "回到最近的检查点，检查内存（ECC 计数、`memtest`、`dmesg`），核对文件的校验和，"
+        "不要让别的进程写正在被映射的文件。",
+    ),
+    ("fwd_long_running_job", "infer_mapped_weights", "opt_week_long_run", "weights_copied_checkpoint"),
+)
+CHANGED = Text(
+    "{name} is not what it was after step {step}, though nothing of the program has written it since.",
+    "{name} 与第 {step} 步之后的内容不同，而程序此后没有写过它。",
+)
+BIT = Text(
+    "one bit was turned over: bit {bit} at {place}, from {before} to {value}",
+    "翻转了一位：{place} 处的第 {bit} 位，由 {before} 变为 {value}",
+)
+BITS = Text(
+    "one value changed, and nothing else: {count} bits at {place}, from {before} to {value}",
+    "只有一个值变了：{place} 处有 {count} 位不同，由 {before} 变为 {value}",
+)
+SUM = Text("the sum of its bits differs by {difference}", "各位之和相差 {difference}")
+OUTLIER = Text(
+    "{name} holds {value} at {place}; with bit {bit} of it turned back it is {before}, like the other values.",
+    "{name} 在 {place} 处为 {value}；把它的第 {bit} 位翻回去就是 {before}，与其余的值相当。",
+)
+ODD_NAN = Text(
+    "{name} holds NaN with the bits {bits}, which no arithmetic makes: the bytes are not those that were written.",
+    "{name} 中的 NaN 位模式为 {bits}，任何运算都不会产生它：这些字节不是当初写入的内容。",
+)
+NO_UPDATE = Text(
+    "no recorded update was large enough to make it (largest gradient norm {norm})",
+    "没有哪次记录的更新大到足以造成它（最大梯度范数 {norm}）",
+)
+FEW_BITS = 2
+"""A value that somebody writes differs in more."""
+
+CAME = Text("it came in at {line}", "它在 {line} 处进入程序")
 
 
 def weigh(case: Case) -> Claim | Against | None:
+    if case.phase == "data" or case.trouble.seen_in == "hyperparameter":
+        return None
+    return _changed(case) or _odd_nan(case) or _outlier(case)
+
+
+# Checksums
+
+
+def _changed(case: Case) -> Claim | None:
+    """A record of what the memory held, and nobody who wrote it since."""
+    record: Any = getattr(case.trouble, "fingerprints", None)
+    for found in [] if record is None else record.changed():
+        if next(writes_to(case, key_of(found.tensor)), None) is not None:
+            continue  # the program writes it without torch's counting: `.data`, a view of other memory
+        one = _one_value(found)
+        if one is None and found.tensor.is_shared():
+            continue  # another process may write it: a race
+        evidence = [SUM.say(difference=found.difference)] if one is None else [_bits_said(one)]
+        few = one is not None and one.bits.bit_count() <= FEW_BITS and found.tensor.numel() >= 4
+        sure = few and one is not None and _does_the_harm(case, found.tensor, one)
+        why = CHANGED.say(name=found.name, step=found.step)
+        return Claim("proved" if sure else "likely", why, tuple(evidence), 3.5)
     return None
 
 
+def _does_the_harm(case: Case, tensor: torch.Tensor, one: Flipped) -> bool:
+    """Whether the step runs finite with the bit turned back; of the optimizer's state, whether it is the update
+    that failed."""
+    mine = next((h for h in held(case) if h.tensor is tensor), None)
+    if mine is None or mine.kind == STATE:
+        return mine is not None and case.phase in ("optimizer", "weights")
+    value = tensor.detach().clone()
+    value[one.place] = one.before
+    return runs_finite(with_values(case, [(mine, value)])) is True
+
+
+def _one_value(found: Any) -> Flipped | None:
+    """The one value that changed, if the two sums agree on one place; with what it was before."""
+    tensor = found.tensor
+    if found.place is None or tensor.dtype not in WORDS:
+        return None
+    words = tensor.detach().reshape(-1).view(WORDS[tensor.dtype])
+    limit = torch.iinfo(words.dtype)
+    best = None
+    for at in range(found.place, words.numel(), PERIOD):
+        word = int(words[at])
+        before = word - found.difference
+        if not limit.min <= before <= limit.max:
+            continue
+        value, was = float(tensor.detach().reshape(-1)[at]), value_of(before, tensor.dtype)
+        if best is None or not abs(value) <= abs(best.value):
+            bits = (word ^ before) & ((1 << 8 * words.element_size()) - 1)
+            best = Flipped(place_of(at, tensor.shape), value, bits, was)
+    return best
+
+
+def _bits_said(one: Flipped) -> str:
+    place, before, value = list(one.place), short(one.before), short(one.value)
+    if one.bits & (one.bits - 1) == 0:
+        return BIT.say(bit=one.bit, place=place, before=before, value=value)
+    return BITS.say(count=one.bits.bit_count(), place=place, before=before, value=value)
+
+
+# Without them
+
+
+def _odd_nan(case: Case) -> Claim | None:
+    for each in bad_weights(case) if case.phase == "weights" else ():
+        bits = odd_nans(each.tensor)
+        if bits is not None:
+            line = born_at(case)
+            evidence = (CAME.say(line=line),) if line else ()
+            return Claim("likely", ODD_NAN.say(name=each.name, bits=bits), evidence, 3.5)
+    return None
+
+
+def _outlier(case: Case) -> Claim | None:
+    """One value out of all proportion, which one bit explains and no update."""
+    if case.phase not in ("forward", "loss", "backward", "weights", "optimizer"):
+        return None
+    for each in held(case):
+        one = flipped_bit(each.tensor)
+        if one is None or _updates_reach(case, each, one):
+            continue
+        why = OUTLIER.say(
+            name=each.name,
+            value=short(one.value),
+            place=list(one.place),
+            bit=one.bit,
+            before=short(one.before),
+        )
+        back = case.outcome("last-good-weights").finite
+        if back is False:
+            continue
+        return Claim("likely", why, (NO_UPDATE.say(norm=_largest_norm(case)),), 3.5)
+    return None
+
+
+def _largest_norm(case: Case) -> str:
+    norms = [f.grad_norm for f in case.history if isinstance(f.grad_norm, float)]
+    return short(max(norms)) if norms else "-"
+
+
+def _updates_reach(case: Case, each: Held, one: Flipped) -> bool:
+    """Whether the recorded rates and gradients could have carried the value there in one step."""
+    reach = 0.0
+    for facts in case.history:
+        if isinstance(facts.grad_norm, float) and facts.lr:
+            reach += max(facts.grad_norm, 10.0) * max(facts.lr)
+    return abs(one.value) <= 1e3 * (reach + abs(one.before))
+
+
 def remedies(case: Case) -> list[Remedy]:
-    return []
+    return offer(case, "roll-back", "check-hardware", "check-loading")

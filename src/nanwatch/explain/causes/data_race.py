@@ -57,8 +57,8 @@ VERSION = Text("its version and its values were compared with the record", "å°†å
 def weigh(case: Case) -> Claim | Against | None:
     if case.trouble.seen_in in ("hyperparameter", "weights") or case.phase in ("optimizer", "weights"):
         return None
+    who = others(case)  # before the experiment, which takes its time: a thread may end
     found = case.outcome("one-worker").value or []
-    who = others(case)
     guilty = next((w for w in found if isinstance(w, Written) and _read_by_birth(case, w)), None)
     if guilty is not None and who:
         why = WRITTEN.say(what=guilty.name, who=", ".join(who[:3]))

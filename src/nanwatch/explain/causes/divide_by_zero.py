@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 
 from nanwatch.explain.case import Case
+from nanwatch.explain.causes import empty_selection
 from nanwatch.explain.claim import Against, Claim, Page
 from nanwatch.explain.doubts import doubts
-from nanwatch.explain.mechanism import DIVIDE_BY_ZERO
+from nanwatch.explain.mechanism import DIVIDE_BY_ZERO, NORMS, UNKNOWN
 from nanwatch.explain.provenance import Seen, how_many, made_by, seen
 from nanwatch.explain.remedies import offer
 from nanwatch.explain.text import Text
@@ -30,7 +31,12 @@ PAGE = Page(
         "先确定除数为零时商应该是什么，再写出来：x / d.clamp(min=eps)、x / (d + eps)、F.normalize(x, eps=...)，"
         "或 where(d > 0, x / where(d > 0, d, 1), 0)。eps 必须是该 dtype 能表示的：1e-12 在 float16 中就是 0。",
     ),
-    examples=("fwd_normalize_zero_vector", "data_constant_column", "fwd_gcn_isolated_node", "loss_mape_zero_target"),
+    examples=(
+        "fwd_normalize_zero_vector",
+        "data_constant_column",
+        "fwd_gcn_isolated_node",
+        "loss_mape_zero_target",
+    ),
 )
 WHY = Text(
     "{op} divides by zero: {zeros} of {count} values of its divisor are 0{maker}.",
@@ -46,8 +52,8 @@ FLAT = Text(
     "{op} divides by the spread of its input, with eps = {eps:g}; {zeros} of {count} groups have none.",
     "{op} 以 eps = {eps:g} 除以输入的离散程度；{count} 组中有 {zeros} 组离散程度为零。",
 )
+COUNT = Text("the divisor looks like a count of nothing", "除数像是一个为零的计数")
 DOUBT = Text("open: {what}", "存疑：{what}")
-NORMS = ("native_layer_norm", "native_group_norm", "native_batch_norm", "_native_batch_norm_legit", "cudnn_batch_norm")
 
 
 def weigh(case: Case) -> Claim | Against | None:
@@ -55,10 +61,12 @@ def weigh(case: Case) -> Claim | Against | None:
         return None
     if case.birth.name in NORMS:
         return _flat(case)
-    if case.mechanism.kind != DIVIDE_BY_ZERO:
+    if case.birth.name == "_weight_norm_interface":
         return _zero_row(case)
+    if case.mechanism.kind not in (DIVIDE_BY_ZERO, UNKNOWN):
+        return None
     found = seen(case)
-    if found is None or _is_derivative(case, found):
+    if found is None or found.mechanism.kind != DIVIDE_BY_ZERO or _is_derivative(case, found):
         return None
     operand = found.mechanism.operand
     if operand == "correction":
@@ -67,6 +75,9 @@ def weigh(case: Case) -> Claim | Against | None:
         why = SPREAD.say(op=found.birth.name, count=count, correction=count)
         return Claim("proved", why, (), 1.0)
     open_questions = doubts(case, found, operand)
+    count = empty_selection.weigh(case)
+    if isinstance(count, Claim) and count.certainty == "likely":
+        open_questions.append(COUNT.say())
     return Claim(
         "likely" if open_questions or not _explains(found) else "proved",
         _why(found, operand),
@@ -113,7 +124,7 @@ def _zero_row(case: Case) -> Claim | None:
     """Fused normalisations of a weight: a row whose length is zero."""
     birth = case.birth
     assert birth is not None
-    if birth.name != "_weight_norm_interface" or birth.op.bad_inputs:
+    if birth.op.bad_inputs:
         return None
     values = birth.tensor("v")
     if values is None:

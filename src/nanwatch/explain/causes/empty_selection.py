@@ -20,6 +20,7 @@ from nanwatch.explain.provenance import (
     is_state,
     made_by,
     nature,
+    same_memory,
     seen,
     summed_weights,
     whole_and_positive,
@@ -47,9 +48,16 @@ PAGE = Page(
         "除以 max(count, 1)，让空的选择贡献为零；没有选中任何东西时跳过该项；或保证不会出现空批（drop_last、在 collate "
         "函数中过滤）。对 cross_entropy：用 reduction='sum'，再除以标签数（至少为 1）。",
     ),
-    examples=("loss_all_labels_ignored", "loss_masked_mean_empty", "fwd_masked_mean_pooling", "fwd_moe_empty_expert"),
+    examples=(
+        "loss_all_labels_ignored",
+        "loss_masked_mean_empty",
+        "fwd_masked_mean_pooling",
+        "fwd_moe_empty_expert",
+    ),
 )
-EMPTY = Text("{op} was given no values at all: a tensor of shape {shape}.", "{op} 没有得到任何值：张量形状为 {shape}。")
+EMPTY = Text(
+    "{op} was given no values at all: a tensor of shape {shape}.", "{op} 没有得到任何值：张量形状为 {shape}。"
+)
 IGNORED = Text(
     "None of the {count} labels counts: all are {ignored}, or of a class with weight 0.",
     "{count} 个标签没有一个计入：它们全是 {ignored}，或所属类别的权重为 0。",
@@ -91,7 +99,7 @@ def weigh(case: Case) -> Claim | Against | None:
     claim = _nothing_given(found.birth) or _nothing_supervised(found.birth) or _nothing_spread(found.birth)
     if claim is not None:
         return claim if happens_again(case, found) else _likely(claim)
-    if case.mechanism.kind != DIVIDE_BY_ZERO or case.phase == "optimizer":
+    if found.mechanism.kind != DIVIDE_BY_ZERO or case.phase == "optimizer":
         return None
     return _zero_count(case, found)
 
@@ -150,7 +158,7 @@ def _zero_count(case: Case, found: Seen) -> Claim | Against | None:
     sure = happens_again(case, found) and not changed_since(case)
     numbers = {"op": birth.name, "zeros": zeros, "count": count}
     if node is None:
-        return _lengths(birth, operand, numbers)
+        return _lengths(found, operand, numbers)
     quotient = birth.name in ("div", "true_divide", "divide")
     if quotient:
         nothing = empty_ancestor(lineage, node, "self") or empty_ancestor(lineage, node, operand)
@@ -159,14 +167,16 @@ def _zero_count(case: Case, found: Seen) -> Claim | Against | None:
             return Claim("proved" if sure else "likely", why, (), 2.0)
         weights = summed_weights(lineage, node)
         if weights is not None:
-            return _weighted(found, weights.min, zero_or_one(weights) or _marks(found, operand), numbers, sure)
+            return _weighted(
+                found, weights.min, zero_or_one(weights) or _marks(found, operand), numbers, sure
+            )
     if is_state(case, lineage, node, operand):
         return None
     if _marks(found, operand) or _handed_to_python(found, operand):
         makers = [m.base for m in made_by(lineage, node, operand)]
         evidence = tuple(MADE.say(maker=m) for m in makers[-1:])
         return Claim(_certainty(found, operand, sure), COUNTED.say(**numbers), evidence, 2.0)
-    return _lengths(birth, operand, numbers) if quotient and lineage.maker(node, operand) is None else None
+    return _lengths(found, operand, numbers) if quotient and lineage.maker(node, operand) is None else None
 
 
 def _weighted(
@@ -231,21 +241,27 @@ def _is_count(found: Seen, node: Node) -> bool:
     return maker is not None and nature(found.lineage, node, "self") == COUNT
 
 
-def _lengths(birth: BirthOp, operand: str, numbers: dict[str, object]) -> Claim | None:
+def _lengths(found: Seen, operand: str, numbers: dict[str, object]) -> Claim | None:
     """A total of zero divided by a whole number of zero that came from outside: lengths, sizes of groups."""
+    birth = found.birth
     value = birth.arguments.get(operand)
     if birth.name not in ("div", "true_divide", "divide") or not zeros_at_bad(birth, "self"):
         return None
     if isinstance(value, torch.Tensor):
-        if value.is_complex() or not whole_and_positive(value) or (value.numel() > 1 and not bool(value.any())):
+        if (
+            value.is_complex()
+            or not whole_and_positive(value)
+            or (value.numel() > 1 and not bool(value.any()))
+        ):
             return None
     elif not isinstance(value, int):
         return None
-    above = birth.tensor("self")
-    if above is not None and isinstance(value, torch.Tensor) and above.shape == value.shape and torch.equal(above, value):
+    if same_memory(found, "self", operand):
         return None
     return Claim("likely", LENGTH.say(**numbers), (), 2.0)
 
 
 def remedies(case: Case) -> list[Remedy]:
-    return offer(case, "max-with-one", "guarded-mean", "clamp-divisor", "skip-batch", "drop-bad-rows", "larger-batch")
+    return offer(
+        case, "max-with-one", "guarded-mean", "clamp-divisor", "skip-batch", "drop-bad-rows", "larger-batch"
+    )

@@ -101,7 +101,9 @@ def _masked_target(birth: BirthOp) -> Claim | None:
     ignored = birth.number("ignore_index")
     counts = torch.ones_like(target, dtype=torch.bool) if ignored is None else target != ignored
     inside = (target >= 0) & (target < scores.shape[classes])
-    picked = scores.gather(classes, target.clamp(0, scores.shape[classes] - 1).unsqueeze(classes)).squeeze(classes)
+    picked = scores.gather(classes, target.clamp(0, scores.shape[classes] - 1).unsqueeze(classes)).squeeze(
+        classes
+    )
     impossible = (picked == float("-inf")) & counts & inside & torch.isfinite(scores).any(dim=classes)
     if not bool(impossible.any()) or bool(torch.isnan(scores).any()):
         return None
@@ -142,7 +144,9 @@ def _picked(case: Case, found: Seen) -> Claim | Against | None:
     if not bool((scores == float("-inf")).any()) or case.phase == "data":
         return None
     given = birth.arguments.get("index", birth.arguments.get("indices"))
-    indices = [t for t in (given if isinstance(given, (list, tuple)) else [given]) if isinstance(t, torch.Tensor)]
+    indices = [
+        t for t in (given if isinstance(given, (list, tuple)) else [given]) if isinstance(t, torch.Tensor)
+    ]
     if any(t.dtype is not torch.bool and t.numel() and int(t.min()) < 0 for t in indices):
         return Against(WRONG_INDEX.say())
     why = PICKED.say(op=birth.name, places=int(birth.bad.sum()))

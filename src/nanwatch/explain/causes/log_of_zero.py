@@ -20,7 +20,9 @@ PAGE = Page(
         "log(0) 等于 -inf。这个零多半是概率：只要分数相差约 90（float32），softmax 和 sigmoid 就会舍入成恰好的 0 或 1，"
         "于是 log(p) 或 log(1 - p) 就不再是实数。计数、行列式、ReLU 之后的和也可能为零。",
     ),
-    proof=Text("The operand of the logarithm is 0 where its result is bad.", "结果异常处，对数的操作数为 0。"),
+    proof=Text(
+        "The operand of the logarithm is 0 where its result is bad.", "结果异常处，对数的操作数为 0。"
+    ),
     cures=Text(
         "Do not take the log of a probability: log_softmax, logsigmoid, binary_cross_entropy_with_logits and "
         "logsumexp compute the same from the scores and never meet the zero. Otherwise clamp the operand, "
@@ -34,7 +36,9 @@ WHY = Text(
     "{op} was given {value:g} at {places} of {count} places: its logarithm is infinite.",
     "{op} 在 {count} 处中有 {places} 处的操作数为 {value:g}，其对数为无穷。",
 )
-UNDERFLOWED = Text("the zero is a probability made by {maker} that was rounded", "这个零是 {maker} 算出的、被舍入的概率")
+UNDERFLOWED = Text(
+    "the zero is a probability made by {maker} that was rounded", "这个零是 {maker} 算出的、被舍入的概率"
+)
 MADE = Text("the operand was made by {maker}", "操作数由 {maker} 得到")
 DOUBT = Text("open: {what}", "存疑：{what}")
 ROUNDS = ("_softmax", "softmax", "sigmoid", "exp", "hardsigmoid", "special_expit")

@@ -115,7 +115,11 @@ def _negative_root(case: Case, states: list[Held]) -> str | None:
         return None
     for state in states:
         value = state.tensor.detach()
-        if value.shape == birth.bad.shape and value.is_floating_point() and bool((value[birth.bad] < 0).all()):
+        if (
+            value.shape == birth.bad.shape
+            and value.is_floating_point()
+            and bool((value[birth.bad] < 0).all())
+        ):
             operand = birth.tensor(mechanism.operand)
             if operand is not None and _same_sign(operand, value):
                 return ROOT_OF.say(op=birth.name, value=short(mechanism.value or 0.0), name=state.name)

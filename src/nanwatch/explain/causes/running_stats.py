@@ -9,7 +9,16 @@ from nanwatch.explain.claim import Against, Claim, Page
 from nanwatch.explain.lineage import Lineage, Node
 from nanwatch.explain.mechanism import DIVIDE_BY_ZERO, INVALID_DOMAIN, LOG_OF_ZERO, OVERFLOW
 from nanwatch.explain.remedies import offer
-from nanwatch.explain.state import BUFFER, Held, bad_weights, count_bad, is_statistic, of_modules, short, statistics
+from nanwatch.explain.state import (
+    BUFFER,
+    Held,
+    bad_weights,
+    count_bad,
+    is_statistic,
+    of_modules,
+    short,
+    statistics,
+)
 from nanwatch.explain.text import Text
 from nanwatch.records import Remedy
 from nanwatch.replay.tracer import measurable
@@ -78,11 +87,8 @@ def _non_finite(case: Case) -> Claim | None:
 
 
 def _was_bad_before(case: Case, held: Held) -> bool:
-    for entry in case.tape.entries:
-        for owner, name, before in entry.buffers:
-            if owner is held.owner and name == held.attribute:
-                return not is_finite(before)
-    return True
+    before = _before(case, held)
+    return not before or not is_finite(before[0])
 
 
 def _negative_variance(case: Case) -> Claim | None:
@@ -106,7 +112,11 @@ def _negative_variance(case: Case) -> Claim | None:
 
 def _name_of(case: Case, value: torch.Tensor, attribute: str) -> str:
     for each in of_modules(case.models):
-        if each.attribute == attribute and each.tensor.shape == value.shape and torch.equal(each.tensor, value):
+        if (
+            each.attribute == attribute
+            and each.tensor.shape == value.shape
+            and torch.equal(each.tensor, value)
+        ):
             return each.name
     return attribute
 
@@ -154,18 +164,26 @@ def _keys_of(case: Case, lineage: Lineage, kept: list[Held]) -> dict[int, str]:
     """Memory of the statistics -> their name. A replay works on copies of those that the step changes: such a copy
     is known by what it holds."""
     names = {h.key: h.name for h in kept}
-    held = {id(t) for t in (*case.tape.used.values(), *case.tape.made.values())}
-    copied = [h for h in kept if any(o is h.owner and n == h.attribute for e in case.tape.entries for o, n, _ in e.buffers)]
+    known = {id(t) for t in (*case.tape.used.values(), *case.tape.made.values())}
+    values = [(h.name, value) for h in kept for value in (h.tensor, *_before(case, h))]
     for key, leaf in lineage.leaves.items():
-        if key in names or id(leaf) in held or leaf.requires_grad:
+        if key in names or id(leaf) in known or leaf.requires_grad:
             continue
-        for each in copied:
-            if leaf.shape == each.tensor.shape and leaf.dtype == each.tensor.dtype and _alike(leaf, each.tensor):
-                names[key] = each.name
+        name = next((n for n, v in values if _alike(leaf, v)), None)
+        if name is not None:
+            names[key] = name
     return names
 
 
+def _before(case: Case, held: Held) -> list[torch.Tensor]:
+    """What the step found there."""
+    entries = case.tape.entries
+    return [value for e in entries for o, n, value in e.buffers if o is held.owner and n == held.attribute]
+
+
 def _alike(a: torch.Tensor, b: torch.Tensor) -> bool:
+    if a.shape != b.shape or a.dtype != b.dtype or a.device != b.device:
+        return False
     return bool(((a == b) | ((a != a) & (b != b))).all())
 
 

@@ -36,7 +36,12 @@ PAGE = Page(
         "自变量截断到 -1 + eps .. 1 - eps；使用 torch.linalg.vector_norm（它在零处的梯度定义为零），或在可行时改用"
         "长度的平方。把 eps 加在外面（sqrt(x) + eps）没有用。",
     ),
-    examples=("bwd_sqrt_of_sum_of_squares", "bwd_acos_clamped_to_one", "bwd_fractional_power", "bwd_wind_speed"),
+    examples=(
+        "bwd_sqrt_of_sum_of_squares",
+        "bwd_acos_clamped_to_one",
+        "bwd_fractional_power",
+        "bwd_wind_speed",
+    ),
 )
 WHY = Text(
     "The forward value of {op} is finite, but at {places} place(s) it lies where the derivative of {op} is infinite.",

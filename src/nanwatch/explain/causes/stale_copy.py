@@ -1,15 +1,247 @@
-"""TO BE WRITTEN: stale-copy."""
+"""stale-copy: an offloaded, tied or cached tensor is not the one that was updated."""
 
 from __future__ import annotations
 
-from nanwatch.explain.case import Case
-from nanwatch.explain.claim import Against, Claim
+import gc
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from nanwatch.explain.case import Case, runs_finite
+from nanwatch.explain.claim import Against, Claim, Page
+from nanwatch.explain.instead import with_values
+from nanwatch.explain.lineage import Lineage, Node
+from nanwatch.explain.remedies import offer
+from nanwatch.explain.state import Held, all_entries, line_of, of_modules, short, writes_to
+from nanwatch.explain.text import Text
 from nanwatch.records import Remedy
+from nanwatch.tensors import is_finite
+from nanwatch.watching.storages import key_of
+from nanwatch.watching.tape import Entry, map_tensors, tensors_in
+from nanwatch.watching.torch_functions import changes_its_input, written_to
+
+PAGE = Page(
+    Text("Stale copy", "过期的副本"),
+    Text(
+        "There are two of a tensor, or one is computed from the other, and only one of them was updated: the buffers of "
+        "an averaged model, the master weights on the host, a norm or a table that is computed once from weights "
+        "that are loaded later, a cache whose mask is not the one of its contents. The old one is used, and often it "
+        "still holds the zeros it was made with.",
+        "同一个张量有两份，或者一个由另一个算出，而只有其中一个被更新：平均模型的缓冲区、主机上的主权重、"
+        "在加载权重之前就算好的范数或表、掩码与内容不一致的缓存。被使用的是旧的那一份，里面常常还是初始的零。",
+    ),
+    Text(
+        "The two differ, and the step with the newer values in the place of the old runs finite.",
+        "两份的值不同，而把旧值换成新值后，这一步结果有限。",
+    ),
+    Text(
+        "Copy buffers along with parameters (`load_state_dict`, `AveragedModel(use_buffers=True)`), recompute what is "
+        "derived from weights after loading them, take master copies last, tie weights again after loading.",
+        "复制参数时连同缓冲区一起复制（`load_state_dict`、`AveragedModel(use_buffers=True)`），"
+        "加载权重后重新计算由其导出的量，最后再取主权重副本，加载后重新绑定权重。",
+    ),
+    ("fwd_averaged_model", "fwd_cosine_head", "fwd_host_master_weights"),
+)
+TWIN = Text(
+    "{name} holds {value}; the same tensor of another copy of this model holds {other}, and with that the step "
+    "runs finite.",
+    "{name} 的值为 {value}；该模型另一份副本中的同名张量为 {other}，换成它后这一步结果有限。",
+)
+DERIVED = Text(
+    "{name} was computed at {line} from a tensor that has been changed since ({changed}); computed again it is "
+    "{other} instead of {value}, and with that the step runs finite.",
+    "{name} 在 {line} 处由一个张量算出，而那个张量后来又被改动（{changed}）；重新计算得到 {other} 而不是 {value}，"
+    "换成它后这一步结果有限。",
+)
+OVERWRITTEN = Text(
+    "{name} held {other} until {line} overwrote it with {value} from a copy that was taken before {name} was last "
+    "changed ({changed}); with {other} the step runs finite.",
+    "{name} 原为 {other}，在 {line} 处被一份副本的 {value} 覆盖，而那份副本是在 {name} 最后一次改动（{changed}）"
+    "之前取的；换回 {other} 后这一步结果有限。",
+)
+
+
+@dataclass(frozen=True)
+class _Newer:
+    """What a tensor should have held."""
+
+    held: Held
+    value: torch.Tensor
+    sentence: Text
+    line: str = ""
+    changed: str = ""
 
 
 def weigh(case: Case) -> Claim | Against | None:
+    if case.birth is None or case.phase not in ("forward", "loss", "backward"):
+        return None
+    suspects = _suspects(case)
+    for held in suspects:
+        for newer in (_derived(case, held), _overwritten(case, held), _in_a_twin(case, held)):
+            if newer is not None and runs_finite(with_values(case, [(held, newer.value)])):
+                return Claim("proved", _said(newer), (), 3.5)
     return None
 
 
+def _said(newer: _Newer) -> str:
+    return newer.sentence.say(
+        name=newer.held.name,
+        value=_shown(newer.held.tensor),
+        other=_shown(newer.value),
+        line=newer.line,
+        changed=newer.changed,
+    )
+
+
+def _shown(tensor: torch.Tensor) -> str:
+    flat = tensor.detach().reshape(-1)[:3].double().tolist()
+    text = ", ".join(short(v) for v in flat)
+    return text if tensor.numel() == 1 else f"[{text}{', …' if tensor.numel() > 3 else ''}]"
+
+
+def _suspects(case: Case) -> list[Held]:
+    """Weights and buffers that the guilty operand is made of; all that the birth op hangs on if none is named."""
+    birth = case.birth
+    assert birth is not None
+    lineage = case.lineage
+    node = lineage.node_of(birth.op)
+    if node is None:
+        return []
+    if node.phase == "backward":
+        node = lineage.forward_of(node) or node
+    operand = case.mechanism.operand
+    near = _leaves(lineage, node, operand if any(n == operand for n, _, _ in node.inputs) else None)
+    return [h for h in of_modules(case.models) if h.key in near]
+
+
+def _leaves(lineage: Lineage, node: Node, operand: str | None, within: int = 12) -> set[int]:
+    found: set[int] = set()
+    waiting = [(s, k) for n, s, k in node.inputs if operand is None or n == operand]
+    seen: set[int] = set()
+    while waiting:
+        source, key = waiting.pop(0)
+        found.add(key)
+        if source is not None and source not in seen and source in lineage.nodes and len(seen) < within:
+            seen.add(source)
+            waiting += [(s, k) for _, s, k in lineage.nodes[source].inputs]
+    return found
+
+
+# Computed from something that has changed since
+
+
+def _derived(case: Case, held: Held) -> _Newer | None:
+    entries = all_entries(case)
+    maker = next((e for e in writes_to(case, held.key) if _computes(e, held)), None)
+    if maker is None:
+        return None
+    at = entries.index(maker)
+    for tensor in tensors_in((maker.args, maker.kwargs)):
+        later = next((e for e in entries[at + 1 :] if _writes(e, key_of(tensor))), None)
+        if later is None or key_of(tensor) == held.key:
+            continue
+        value = _made_again(maker)
+        if value is not None and value.shape == held.tensor.shape and not torch.equal(value, held.tensor):
+            return _Newer(held, value, DERIVED, line_of(maker.stack), line_of(later.stack))
+    return None
+
+
+def _computes(entry: Entry, held: Held) -> bool:
+    if entry.kind != "op" or changes_its_input(entry.call, entry.kwargs):
+        return False
+    made = [t for t in tensors_in(entry.outputs) if key_of(t) == held.key]
+    given = {key_of(t) for t in tensors_in((entry.args, entry.kwargs))}
+    return bool(made) and bool(given) and held.key not in given
+
+
+def _writes(entry: Entry, key: int) -> bool:
+    if entry.kind != "write" and not changes_its_input(entry.call, entry.kwargs):
+        return False
+    return any(key_of(t) == key for t in tensors_in(written_to(entry.args, entry.kwargs)))
+
+
+def _made_again(entry: Entry) -> torch.Tensor | None:
+    try:
+        with torch.no_grad():
+            args = map_tensors(entry.args, lambda t: t.detach().clone())
+            made = entry.call(*args, **map_tensors(entry.kwargs, lambda t: t.detach().clone()))
+    except Exception:
+        return None
+    found = tensors_in(made)
+    return found[0] if len(found) == 1 and is_finite(found[0]) else None
+
+
+# Overwritten by an older copy of itself
+
+
+def _overwritten(case: Case, held: Held) -> _Newer | None:
+    entries = all_entries(case)
+    last = next((e for e in writes_to(case, held.key) if _writes(e, held.key)), None)
+    if last is None or last.before is None or last.before.shape != held.tensor.shape:
+        return None
+    at = entries.index(last)
+    sources = [t for t in tensors_in((last.args[1:], last.kwargs)) if key_of(t) != held.key]
+    for source in sources:
+        taken = _taken_from(entries[:at], source, held)
+        if taken is None:
+            continue
+        changed = next((e for e in entries[entries.index(taken) + 1 : at] if _writes(e, held.key)), None)
+        if changed is not None and not torch.equal(last.before, held.tensor):
+            return _Newer(held, last.before, OVERWRITTEN, line_of(last.stack), line_of(changed.stack))
+    return None
+
+
+def _taken_from(entries: list[Entry], source: torch.Tensor, held: Held) -> Entry | None:
+    """The call by which `source` was copied from the tensor itself."""
+    key = key_of(source)
+    for _ in range(8):
+        made = next((e for e in reversed(entries) if _makes(e, key)), None)
+        if made is None:
+            return None
+        given = tensors_in((made.args, made.kwargs))
+        if any(key_of(t) == held.key for t in given):
+            return made
+        if not given or key_of(given[0]) == key:
+            return None
+        key = key_of(given[0])
+    return None
+
+
+def _makes(entry: Entry, key: int) -> bool:
+    """Makes new memory, not a view of it."""
+    if entry.kind != "op" or all(key_of(t) != key for t in tensors_in(entry.outputs)):
+        return False
+    return all(key_of(t) != key for t in tensors_in((entry.args, entry.kwargs)))
+
+
+# Another copy of the model
+
+
+def _in_a_twin(case: Case, held: Held) -> _Newer | None:
+    """The tensor of the same name in another living module that is built alike."""
+    mine = next((m for m in case.models if any(h.tensor is held.tensor for h in of_modules([m]))), None)
+    if mine is None:
+        return None
+    for other in _built_alike(mine):
+        for twin in of_modules([other]):
+            if twin.name != held.name or twin.key == held.key or twin.tensor.shape != held.tensor.shape:
+                continue
+            value = twin.tensor.detach().to(held.tensor.dtype)
+            if is_finite(value) and not torch.equal(value.cpu(), held.tensor.detach().cpu()):
+                return _Newer(held, value.to(held.tensor.device), TWIN)
+    return None
+
+
+def _built_alike(model: nn.Module) -> list[nn.Module]:
+    shape = _shape_of(model)
+    found = [m for m in gc.get_objects() if type(m) is type(model) and m is not model]
+    return [m for m in found if _shape_of(m) == shape]
+
+
+def _shape_of(model: nn.Module) -> list[tuple[str, tuple[int, ...], str]]:
+    return [(h.name, tuple(h.tensor.shape), h.kind) for h in of_modules([model])]
+
+
 def remedies(case: Case) -> list[Remedy]:
-    return []
+    return offer(case, "refresh-copy", "synchronise-copy", "clamp-divisor")

@@ -76,15 +76,23 @@ def weigh(case: Case) -> Claim | Against | None:
     if not repeats.alike:
         return Claim("possible", PLAIN.say(), (UNLIKE.say(),), 4.0)
     if not repeats.agrees:
-        return Claim("likely", PLAIN.say(), (ALIKE.say(),), 4.0)
+        return _nothing_to_compare(case)
     why = WHY.say(bad=repeats.bad, count=repeats.count)
     certainty = "possible" if others(case) else "proved"
     return Claim(certainty, why, (ALIKE.say(), AGREES.say()), 4.0)
 
 
+def _nothing_to_compare(case: Case) -> Claim | None:
+    """No finite value is left in the record, or it differs: the state may have been another, unless nobody but
+    this thread was there to change it."""
+    alone = getattr(case.trouble, "threads", None) == () and not others(case)
+    return Claim("likely", PLAIN.say(), (ALIKE.say(),), 4.0) if alone else None
+
+
 def concerned(case: Case) -> bool:
-    """Whether a repeat of the step says anything: the bad value was seen in what a step makes, and was neither
-    brought in, nor made by the update, nor by another rank, nor by work on the gradients after the backward."""
+    """Whether a repeat of the step says anything: the bad value was seen in what a step makes, and was
+    neither brought in, nor made by the update, by another rank, or by work on the gradients after the
+    backward."""
     if case.trouble.seen_in not in SHOWN or case.trouble.scaler_search or case.tape.entries == []:
         return False
     if not case.reproduced:

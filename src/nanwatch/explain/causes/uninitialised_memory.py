@@ -98,7 +98,7 @@ def _weight_never_written(case: Case) -> Claim | None:
 
 
 def _never_written(case: Case, held: Held) -> str | None:
-    entry = allocation_of(case, held.key)
+    entry = allocation_of(case, held.tensor)
     if entry is None:
         return None
     return NEVER_WRITTEN.say(

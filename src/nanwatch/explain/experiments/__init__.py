@@ -12,6 +12,11 @@ import importlib
 from types import ModuleType
 
 FILES = (
+    "autocast_off",
+    "float32",
+    "operand_bounded",
+    "larger_eps",
+    "fill_values",
     "discarded",
     "repeat",
     "rows_dropped",
@@ -25,6 +30,8 @@ FILES = (
     "poisoned_update",
     "fresh_statistics",
     "fresh_optimizer_state",
+    "valid_indices",
+    "last_good_weights",
 )
 
 EXPERIMENTS: dict[str, ModuleType] = {}

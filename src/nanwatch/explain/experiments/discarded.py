@@ -6,17 +6,21 @@ gradient still passes through the op that made it, where 0 times infinity is NaN
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nanwatch.explain.case import Case, Outcome
-from nanwatch.explain.lineage import Lineage, Node
+from nanwatch.explain.lineage import Lineage, Node, Witness
+from nanwatch.explain.provenance import MARKS, nature, only_data
 from nanwatch.explain.text import Text
+from nanwatch.records import Numbers
 from nanwatch.replay.again import Changes
 from nanwatch.replay.op_facts import output_tensors
 from nanwatch.replay.tracer import measurable
+from nanwatch.tensors.plain_dispatch import plain_dispatch
 
 NAME = "discarded"
 TITLE = Text(
@@ -33,10 +37,13 @@ USED = Text(
 )
 
 
-THROWS_AWAY = frozenset(
+CHOOSES = frozenset(
     "where clamp clamp_max clamp_min hardtanh minimum maximum nan_to_num masked_fill index index_select masked_select "
     "gather select slice topk amin amax min max relu".split()
 )
+"""Ops that take one value and leave another."""
+
+MOST_FOLLOWED = 5000
 
 
 def applies(case: Case) -> bool:
@@ -50,42 +57,66 @@ def run(case: Case) -> Outcome:
     lineage = case.lineage
     node = lineage.node_of(birth.op)
     forward = None if node is None else lineage.forward_of(node)
-    if forward is None or not lineage.losses or forward.phase == "backward":
+    if forward is None or not lineage.losses:
         return Outcome(None, "")
-    up = _same_loss(case, forward, birth.bad, 1.0)
-    down = True if up and not _infinite(forward) else _same_loss(case, forward, birth.bad, -1.0)
-    if up is None and down is None:
-        return Outcome(None, "")
-    if down or (up and (not _infinite(forward) or _is_cut_off(lineage, forward))):
-        return Outcome(None, UNUSED.say(op=forward.base), True)
-    return Outcome(None, USED.say(op=forward.base), False)
+    answers = []
+    for sign in (1.0, -1.0):
+        answers.append(_thrown_away(case, forward, birth.bad, sign))
+        if answers[-1]:
+            return Outcome(None, UNUSED.say(op=forward.base), True)
+    return Outcome(None, "") if None in answers else Outcome(None, USED.say(op=forward.base), False)
 
 
-def _infinite(forward: Node) -> bool:
-    return any(n.posinf or n.neginf for n in forward.outputs)
-
-
-def _is_cut_off(lineage: Lineage, forward: Node) -> bool:
-    """Whether the op that hides the infinity throws it away, and does not compute with it (1 / inf is 0)."""
-    hider = next(
-        (
-            n
-            for n in lineage.downstream(forward)
-            if any(not g.finite for g in n.given.values()) and all(o.finite for o in n.outputs)
-        ),
-        None,
-    )
-    return hider is not None and hider.base in THROWS_AWAY
-
-
-def _same_loss(case: Case, forward: Node, bad: torch.Tensor, sign: float) -> bool | None:
-    """None when the value could not be changed there, or the step broke off."""
+def _thrown_away(case: Case, forward: Node, bad: torch.Tensor, sign: float) -> bool | None:
+    """Whether the loss stays the same, and that because the value was thrown away. None when the value could
+    not be changed there, or the step broke off."""
     change = _Change(forward, bad, sign)
-    again = case.rerun(Changes(around=lambda: change))
+    again = case.rerun(Changes(tracer=Witness, around=lambda: change))
     before = case.lineage.losses
     if not change.done or again.error is not None or len(again.losses) != len(before):
         return None
-    return all(torch.equal(a.detach(), b) for a, b in zip(again.losses, before, strict=True))
+    if not all(torch.equal(a.detach(), b) for a, b in zip(again.losses, before, strict=True)):
+        return False
+    if not isinstance(again.tracer, Witness):
+        return None
+    ends = _where_it_ends(case.lineage, again.tracer.lineage, forward)
+    return bool(ends) and all(_throws_away(case, node, name) for node, name in ends)
+
+
+def _where_it_ends(lineage: Lineage, other: Lineage, forward: Node) -> list[tuple[Node, str]]:
+    """The ops that read a changed value and made the same of it as before, with the input that was changed."""
+    changed = {forward.index}
+    ends = []
+    for node in lineage.downstream(forward, MOST_FOLLOWED):
+        if node.phase == "backward":
+            break
+        twin = other.nodes.get(node.index)
+        name = next((n for n, source, _ in node.inputs if source in changed), None)
+        if name is None or twin is None or twin.name != node.name:
+            continue
+        if not _same(node.given.get(name), twin.given.get(name)):
+            if all(_same(a, b) for a, b in zip(node.outputs, twin.outputs, strict=False)):
+                ends.append((node, name))
+            else:
+                changed.add(node.index)
+    return [(n, name) for n, name in ends if n.outputs and n.outputs[0].dtype not in ("bool", "int64")]
+
+
+def _same(a: Numbers | None, b: Numbers | None) -> bool:
+    return a is not None and b is not None and replace(a, name=None) == replace(b, name=None)
+
+
+def _throws_away(case: Case, node: Node, name: str) -> bool:
+    """Whether an op ignores an input: it chooses among values, or multiplies with a mask that hangs on no weight.
+    A product with a zero that was computed, x / (length of x + eps), does use it."""
+    if node.base in CHOOSES:
+        return True
+    others = [n for n in node.given if n != name]
+    if node.base in ("mul", "bmm", "mm", "mv", "dot", "baddbmm", "addmm"):
+        return any(
+            nature(case.lineage, node, n) == MARKS or only_data(case, case.lineage, node, n) for n in others
+        )
+    return False
 
 
 class _Change(TorchDispatchMode):
@@ -105,7 +136,7 @@ class _Change(TorchDispatchMode):
         made = function(*args, **(kwargs or {}))
         self._count += 1
         if self._count == self._forward.index and str(function) == self._forward.name:
-            with torch.no_grad():
+            with plain_dispatch():
                 for tensor in output_tensors(made):
                     self._put(tensor)
         return made
@@ -118,7 +149,8 @@ class _Change(TorchDispatchMode):
             return
         values = tensor.detach()[places]
         size = torch.where(values.isfinite(), values.abs(), torch.zeros_like(values.abs()))
-        other = torch.where(values.isfinite(), values, torch.zeros_like(values)) + self._sign * (1 + size)
+        step = self._sign * (1.2345 + 0.777 * size)
+        other = torch.where(values.isfinite(), values, torch.zeros_like(values)) + step
         if self._sign > 0 and not values.is_complex():
             large = values.sign() * (torch.finfo(values.dtype).max / 8)
             other = torch.where(values.isinf(), large, other)  # what clamps an infinity clamps that too

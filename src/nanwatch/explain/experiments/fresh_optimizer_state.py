@@ -14,7 +14,9 @@ FINITE = Text(
     "用现有状态更新得到非有限的权重，用全新状态则得到有限的权重",
 )
 STILL = Text("with fresh state the update still gives non-finite weights", "用全新状态更新仍得到非有限的权重")
-NO_MATTER = Text("with or without its state the update gives finite weights", "无论有无状态，更新都得到有限的权重")
+NO_MATTER = Text(
+    "with or without its state the update gives finite weights", "无论有无状态，更新都得到有限的权重"
+)
 
 
 def applies(case: Case) -> bool:

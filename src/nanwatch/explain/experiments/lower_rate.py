@@ -18,7 +18,7 @@ import torch
 from torch.optim import Optimizer
 
 from nanwatch.explain.case import Case, Outcome
-from nanwatch.explain.history import usual_size
+from nanwatch.explain.history import usual_size, usual_weights, weights_on
 from nanwatch.explain.text import Text
 from nanwatch.replay.again import Changes, run_again
 from nanwatch.replay.op_facts import named_arguments, op_facts, tensors_by_name
@@ -127,7 +127,7 @@ def _tapes(case: Case) -> list[Tape]:
 def _train(case: Case, optimizer: Optimizer, tape: Tape, factor: float, steps: int) -> list[float]:
     """How large gradients and loss were, step by step; stops when they have risen, or are not finite."""
     sizes: list[float] = []
-    with _on_copies(optimizer) as copies:
+    with _on_copies(optimizer, tape) as copies:
         twin = _twin(optimizer, copies, factor)
         earlier = tuple(t for t in case.trouble.earlier if t.step < tape.step)
         for _ in range(steps + 1):
@@ -170,29 +170,11 @@ def _one_step(
 
 
 @contextlib.contextmanager
-def _on_copies(optimizer: Optimizer) -> Iterator[list[tuple[torch.Tensor, torch.nn.Parameter]]]:
+def _on_copies(optimizer: Optimizer, tape: Tape) -> Iterator[list[tuple[torch.Tensor, torch.nn.Parameter]]]:
     """(parameter, copy of the usual size); the parameters have their own memory back afterwards."""
-    memory = [(p, p.data) for p in _parameters(optimizer)]
-    try:
-        yield [(p, torch.nn.Parameter(_brought_back(p.detach()))) for p, _ in memory]
-    finally:
-        for parameter, data in memory:
-            parameter.data = data
-
-
-def _brought_back(values: torch.Tensor) -> torch.Tensor:
-    """A copy, no larger than usual; what is not finite is drawn anew."""
-    usual = usual_size(values)
-    finite = torch.isfinite(values)
-    if not bool(finite.all()):
-        source = torch.Generator().manual_seed(0)
-        drawn = torch.randn(values.shape, generator=source, dtype=torch.float32).to(values)
-        largest = values[finite].abs().max() if bool(finite.any()) else values.new_tensor(1.0)
-        values = torch.where(finite, values, drawn * largest.clamp(max=usual))
-    size = (
-        float(values.double().square().mean().sqrt()) if values.numel() and not values.is_complex() else 0.0
-    )
-    return (values.double() * (usual / size)).to(values.dtype) if size > 3 * usual else values.clone()
+    trained = _parameters(optimizer)
+    with usual_weights([*trained, *weights_on(tape)]):
+        yield [(p, torch.nn.Parameter(p.detach().clone())) for p in trained]
 
 
 def _twin(optimizer: Optimizer, copies: list[tuple[torch.Tensor, torch.nn.Parameter]], factor: float) -> Any:

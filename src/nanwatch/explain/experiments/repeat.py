@@ -1,5 +1,5 @@
-"""The step again, unchanged, three times: does it fail again, are the repeats alike, and do they agree with what
-was recorded wherever that is finite?"""
+"""The step again, unchanged, three times: does it fail again, are the repeats alike, and do they agree with
+what was recorded wherever that is finite?"""
 
 from __future__ import annotations
 

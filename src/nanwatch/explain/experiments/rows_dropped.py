@@ -10,8 +10,12 @@ from nanwatch.replay.samples import batch_size
 
 NAME = "rows-dropped"
 TITLE = Text("running the step without the suspect rows", "去掉可疑的样本行后重新运行这一步")
-FINITE = Text("without row {rows} of the batch the step runs finite", "去掉批次中第 {rows} 行后，这一步结果有限")
-STILL = Text("without row {rows} of the batch the step still fails", "去掉批次中第 {rows} 行后，这一步仍然失败")
+FINITE = Text(
+    "without row {rows} of the batch the step runs finite", "去掉批次中第 {rows} 行后，这一步结果有限"
+)
+STILL = Text(
+    "without row {rows} of the batch the step still fails", "去掉批次中第 {rows} 行后，这一步仍然失败"
+)
 
 
 def applies(case: Case) -> bool:

@@ -61,7 +61,7 @@ def run(case: Case) -> Outcome:
 
 
 def copies_on_tape(case: Case) -> list[Copy]:
-    """The calls of the program's own code, in this step and the ones before it that are still known, that copy
+    """The calls of the program's own code, in this step and those before it that are still known, that copy
     without waiting between host and device."""
     found = []
     for tape in (*case.trouble.earlier, case.tape):
@@ -81,8 +81,8 @@ def _asynchronous(entry: Entry) -> bool:
 
 
 def _read_too_early(case: Case) -> Entry | None:
-    """A call whose recorded result is bad and that gives a finite one now, on the very same tensors: what they
-    hold has changed without anybody writing to them."""
+    """A call whose recorded result is bad and that gives a finite one now, on the very same tensors: what
+    they hold has changed without anybody writing to them."""
     targets = {
         key_of(t)
         for tape in (*case.trouble.earlier, case.tape)
@@ -95,10 +95,7 @@ def _read_too_early(case: Case) -> Entry | None:
             continue
         made = [t for t, version in entry.made if measurable(t) and version_of(t) == version]
         if made and not all(is_finite(t) for t in made):
-            copies: dict[int, torch.Tensor] = {}
-            if call_again(entry, case.trouble.step) is None and not copies:
-                return entry
-            return None
+            return entry if call_again(entry, case.trouble.step) is None else None
     return None
 
 

@@ -7,7 +7,6 @@ expression becomes, and what the call becomes, or None where it does not fit.
 from __future__ import annotations
 
 import ast
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from nanwatch.explain.remedies.source_edit import Expression, expression_at
 if TYPE_CHECKING:
     from nanwatch.explain.case import Case
 
+LARGE = 1e6
 Call = Callable[..., Any]
 
 
@@ -185,7 +185,7 @@ def bounded_exp(case: Case) -> Repair | None:
     dtype = case.birth.dtype if case.birth is not None else None
     if case.birth is None or dtype is None or not dtype.is_floating_point:
         return None
-    most = math.floor(math.log(torch.finfo(dtype).max)) - 1
+    most = 10 if torch.finfo(dtype).max < LARGE else 20  # so that the result can still be squared
     return wrapped(case, 0, lambda x: f"{x}.clamp(max={most})", lambda x: x.clamp(max=most))
 
 
