@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 TORCH := torch==2.13.0
 JOBS ?= 2
 
-.PHONY: demo test check format lint types bench clean
+.PHONY: demo test test-all check format lint types bench clean
 
 $(READY): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "nanwatch needs Python 3.11 or newer: make PYTHON=python3.11 …")'
@@ -21,6 +21,9 @@ demo: $(READY)  ## one bad batch in an attention classifier, found and named
 
 test: $(READY)  ## the tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
+test-all: $(READY)  ## the tests, the slow ones too
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m ""
 
 check: $(READY) lint types test  ## format, lint, types, tests
 
@@ -38,6 +41,7 @@ format: $(READY)
 bench: $(READY)  ## overhead and statistics, side by side in one run
 	$(BIN)/python -m bench.overhead
 	$(BIN)/python -m bench.statistics
+	$(BIN)/python -m bench.diagnosis
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy
 import pytest
-import rich.style  # noqa: F401 - it draws from `random` when it is imported
 import torch
 from small_training import assert_same
 from torch import nn

@@ -1,4 +1,5 @@
-"""The step once more, with the operands of the birth op changed: wherever that op runs at that line."""
+"""The step once more, with the operands of the birth op changed: wherever that op runs at that line, and where
+its derivative is computed (which was kept from before the change)."""
 
 from __future__ import annotations
 
@@ -10,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from nanwatch.explain.case import runs_finite
 from nanwatch.explain.lineage import user_frames
 from nanwatch.replay.again import Again, Changes
 from nanwatch.replay.op_facts import op_facts, output_tensors
 from nanwatch.replay.trace import Op
 from nanwatch.replay.tracer import ENGINE, OpTracer, measurable
+from nanwatch.tensors import is_finite
 from nanwatch.watching.module_calls import Scope
 from nanwatch.watching.stack import Stack, is_library, take_stack
 
@@ -41,8 +44,9 @@ class AtBirth(OpTracer):
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if str(function) == self.birth.name and self._is_here(sys._getframe(1)):
-            self.met += 1
+        derivative = torch._C._current_autograd_node() is not None and self.birth.phase != "backward"
+        if (derivative or str(function) == self.birth.name) and self._is_here(sys._getframe(1)):
+            self.met += not derivative
             args, kwargs = self._changed(function, args, kwargs)
         return super().__torch_dispatch__(function, types, args, kwargs)
 
@@ -51,7 +55,7 @@ class AtBirth(OpTracer):
 
     def _stack(self, frame: FrameType) -> Stack:
         node = torch._C._current_autograd_node()
-        if (node is not None) != (self.birth.phase == "backward"):
+        if node is None and self.birth.phase == "backward":
             return ()
         own = take_stack(frame, self.boundary, ENGINE if node is not None else "")
         if node is None:
@@ -93,4 +97,16 @@ def with_operands(case: Case, change: Change) -> Again | None:
         return None
     tracer = type("AtThisBirth", (AtBirth,), {"birth": op, "change": staticmethod(change)})
     again = case.rerun(Changes(tracer=tracer, around=contextlib.nullcontext))
+    import sys as _s
+
+    print("@@ DBG", again.error, getattr(again.tracer, "met", None), file=_s.stderr)
     return again if isinstance(again.tracer, AtBirth) and again.tracer.met else None
+
+
+def finite_where_it_matters(case: Case, again: Again) -> bool | None:
+    """Whether a replay came to its end finite. Where it could not go through the backward (a reentrant
+    checkpoint), and the birth was before it: whether the loss is."""
+    finite = runs_finite(again)
+    if finite is None and case.phase in ("forward", "loss") and again.losses:
+        return all(is_finite(t) for t in again.losses if measurable(t))
+    return finite

@@ -39,8 +39,8 @@ class Flipped:
 
 
 def odd_nans(tensor: torch.Tensor) -> str | None:
-    """The bit pattern, in hexadecimal, of a NaN in the tensor that no arithmetic makes; None if all are usual.
-    Bytes that are not what was written look like this."""
+    """The bit pattern, in hexadecimal, of a NaN in the tensor that no arithmetic makes; None if all are
+    usual. Bytes that are not what was written look like this."""
     dtype = tensor.dtype
     if dtype not in WORDS:
         return None
@@ -55,8 +55,8 @@ def odd_nans(tensor: torch.Tensor) -> str | None:
 
 
 def flipped_bit(tensor: torch.Tensor) -> Flipped | None:
-    """The one value in the tensor that is out of all proportion, if one bit of its exponent makes it so: with that
-    bit as it was, it is a value like the others."""
+    """The one value in the tensor that is out of all proportion, if one bit of its exponent makes it so:
+    with that bit as it was, it is a value like the others."""
     dtype = tensor.dtype
     flat = tensor.detach().reshape(-1)
     if dtype not in WORDS or flat.numel() < 4:

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 ADDS_UP = frozenset(
     "mm bmm addmm baddbmm mv dot sum mean add sub convolution_backward cumsum _softmax_backward_data "
-    "_log_softmax_backward_data native_layer_norm_backward native_group_norm_backward native_batch_norm_backward "
-    "embedding_dense_backward index_add scatter_add index_put mkldnn_rnn_layer_backward".split()
+    "_log_softmax_backward_data native_layer_norm_backward native_group_norm_backward "
+    "native_batch_norm_backward embedding_dense_backward index_add scatter_add index_put "
+    "mkldnn_rnn_layer_backward".split()
 )
 """Ops of the backward pass that make infinities out of large numbers, not out of a singular point."""
 

@@ -8,11 +8,23 @@ from typing import TYPE_CHECKING
 import torch
 
 from nanwatch.explain.provenance import Seen, is_state, negative_index
+from nanwatch.explain.text import Text
+from nanwatch.watching.stack import is_library
 from nanwatch.watching.tape import version_of
 
 if TYPE_CHECKING:
     from nanwatch.explain.case import Case
 
+HALF = Text("half precision was at work", "其中用到了半精度")
+NOT_AGAIN = Text("the replay does not show it", "重放时没有再现")
+CHANGED = Text("memory that the step was given has changed since", "这一步所用的内存此后被改动过")
+STATE = Text("the operand is a weight or a buffer as it stands", "操作数就是某个权重或缓冲区本身")
+INDEX = Text("the operand was looked up with a negative index", "操作数是用负索引取出的")
+UPDATE = Text(
+    "the update is torch's own, or half precision was at work in the step",
+    "更新由 torch 自己完成，或这一步用到了半精度",
+)
+DISTRIBUTION = Text("it happened inside a distribution of torch", "发生在 torch 的分布内部")
 HALVES = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 
 
@@ -20,22 +32,28 @@ def doubts(case: Case, found: Seen, operand: str) -> list[str]:
     """In words, for the evidence; empty when the operand's value is a fact of this step and nothing else."""
     reasons = []
     if narrow_before(found, operand) and case.outcome("float32").finite is not False:
-        reasons.append("half precision")
+        reasons.append(HALF)
     if not happens_again(case, found):
-        reasons.append("not seen again in a replay")
+        reasons.append(NOT_AGAIN)
     if changed_since(case):
-        reasons.append("memory changed since")
+        reasons.append(CHANGED)
     node = found.node
-    if node is not None:
-        if is_state(case, found.lineage, node, operand):
-            reasons.append("a weight or a buffer")
-        if negative_index(found.lineage, node, (operand,)) is not None:
-            reasons.append("looked up with a negative index")
+    if node is not None and is_state(case, found.lineage, node, operand):
+        reasons.append(STATE)
+    if node is not None and negative_index(found.lineage, node, (operand,)) is not None:
+        reasons.append(INDEX)
     if case.phase == "optimizer" and (_by_library(case, "optim") or half_step(case)):
-        reasons.append("an optimizer of torch, or half precision in the step")
+        reasons.append(UPDATE)
     if _by_library(case, "distributions"):
-        reasons.append("inside a distribution")
-    return reasons
+        reasons.append(DISTRIBUTION)
+    return [reason.say() for reason in reasons]
+
+
+def certainty(case: Case, found: Seen, open_questions: list[str]) -> str:
+    """Of a cause that only says what the op did, with these questions open."""
+    if not happens_again(case, found):
+        return "possible"
+    return "likely" if open_questions else "proved"
 
 
 def happens_again(case: Case, found: Seen) -> bool:
@@ -82,8 +100,6 @@ def changed_since(case: Case) -> bool:
 
 def _by_library(case: Case, part: str) -> bool:
     """Whether the innermost frame that did the arithmetic is in a part of torch, below the program's line."""
-    from nanwatch.watching.stack import is_library
-
     if case.birth is None:
         return False
     for code, _ in case.birth.op.stack:

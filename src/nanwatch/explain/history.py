@@ -29,6 +29,8 @@ CLIMB = 1.25
 DIP = 1.5
 """A rise may be interrupted by a step that is this many times smaller."""
 MOST_OPTIMIZERS = 4
+LARGE = 100.0
+"""A weight this many times its usual size has grown."""
 FEWEST_PASSES = 6
 MOST_HOPS = 4000
 
@@ -108,7 +110,7 @@ class Layer:
     usual: float
     bad: int
     large: float
-    """The share of its values that are beyond a thousand times the usual size."""
+    """The share of its values that are beyond a hundred times the usual size."""
 
     @property
     def times(self) -> float:
@@ -117,7 +119,7 @@ class Layer:
     @property
     def grown(self) -> bool:
         """All over, and not in one value that something hit."""
-        return self.times > 1e3 and self.large > 0.3
+        return self.times > LARGE and self.large > 0.3
 
 
 def layers_of(case: Case) -> list[Layer]:
@@ -135,7 +137,7 @@ def _layer(name: str, parameter: torch.Tensor) -> Layer:
     finite = values[values.isfinite()]
     usual = usual_size(parameter)
     size = float(finite.square().mean().sqrt()) if finite.numel() else 0.0
-    large = float((finite.abs() > 1e3 * usual).double().mean()) if finite.numel() else 1.0
+    large = float((finite.abs() > LARGE * usual).double().mean()) if finite.numel() else 1.0
     return Layer(name, size, usual, int(values.numel() - finite.numel()), large)
 
 

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from nanwatch.explain.birth import BirthOp
-from nanwatch.explain.lineage import Lineage, Node, Witness
+from nanwatch.explain.lineage import Node, Witness
 from nanwatch.explain.mechanism import MASKED_ROW, Mechanism, dims_of, mechanism_of, rows_all
 from nanwatch.records import Numbers
 from nanwatch.replay.again import Changes
 from nanwatch.replay.blame import looks_like_mask
 from nanwatch.replay.op_facts import OpFacts
 from nanwatch.replay.trace import Op, Operand
+from nanwatch.replay.tracer import OpTracer
 from nanwatch.watching.storages import key_of
 from nanwatch.watching.tape import tensors_in
 from nanwatch.watching.torch_functions import written_to
@@ -41,15 +42,28 @@ class Origin:
         return self.kind in (CONSTANT, MASK)
 
 
-def origins(case: Case, lineage: Lineage, op: Op) -> list[Origin]:
-    """Of every non-finite operand of an op of this lineage's trace."""
+def origins_of_birth(case: Case) -> list[Origin]:
+    """Of the infinities that the birth op was given: by the live trace, if that has seen it, or a replay."""
+    op = case.located.op
+    if op is None:
+        return []
+    tracer = getattr(case.trouble.live, "tracer", None)
+    if isinstance(tracer, OpTracer) and tracer.trace.ops.get(op.index) is op:
+        return origins(case, tracer.trace.ops, op)
+    node = case.lineage.node_of(op)
+    mine = None if node is None or node.op is None else case.lineage.ops.get(node.op)
+    return [] if mine is None else origins(case, case.lineage.ops, mine)
+
+
+def origins(case: Case, ops: dict[int, Op], op: Op) -> list[Origin]:
+    """Of every non-finite operand of an op of this trace."""
     found: list[Origin] = []
     seen: set[int] = set()
     waiting = [op]
     while waiting:
         current = waiting.pop()
         for operand in current.bad_inputs:
-            source = None if operand.source is None else lineage.ops.get(operand.source)
+            source = None if operand.source is None else ops.get(operand.source)
             if source is None:
                 found.append(_from_outside(case, operand))
             elif source.index not in seen:
@@ -130,7 +144,7 @@ def _in_forward(case: Case) -> MaskedRow | None:
         return None
     forward = lineage.forward_of(node)
     suspects = [] if forward is None or forward.op is None else [lineage.ops[forward.op]]
-    suspects += [o.op for o in origins(case, lineage, op) if o.op is not None]
+    suspects += [o.op for o in origins(case, lineage.ops, op) if o.op is not None]
     suspects += [lineage.ops[s.source] for s in op.bad_inputs if s.source in lineage.ops]
     for suspect in suspects:
         found = BirthOp(suspect)

@@ -1,7 +1,7 @@
 """The step with other memory in the place of some of its own: a weight, a buffer, fresh memory.
 
-A dispatch mode hands each op the stand-in where it would read or write the original. Nothing of the program is
-written to.
+A dispatch mode hands each op the stand-in where it would read or write the original. Nothing of the
+program is written to.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from nanwatch.watching.module_calls import Scope
 from nanwatch.watching.randomness import Rng
 from nanwatch.watching.stack import Stack, is_library, take_stack
 from nanwatch.watching.storages import Storages, key_of
-from nanwatch.watching.tape import Entry, map_tensors, tensors_in
+from nanwatch.watching.tape import Entry, map_tensors, tensors_in, version_of
 from nanwatch.watching.torch_functions import changes_its_input, written_to
 
 if TYPE_CHECKING:
@@ -309,9 +309,10 @@ def _entry_at(entries: list[Entry], op: Op) -> Entry | None:
     place = user_frames(op.stack)
     for entry in reversed(entries):
         frames = user_frames(entry.stack)
-        if entry.kind in ("op", "write", "apply") and frames and place[-len(frames) :] == frames:
-            if any(_bad(t) for t in tensors_in((entry.outputs, written_to(entry.args, entry.kwargs)))):
-                return entry
+        if entry.kind not in ("op", "write", "apply") or not frames or place[-len(frames) :] != frames:
+            continue
+        if any(_bad(t) for t in tensors_in((entry.outputs, written_to(entry.args, entry.kwargs)))):
+            return entry
     return None
 
 
@@ -331,7 +332,7 @@ def _leading_to(entries: list[Entry], birth: Entry | None, lineage: Lineage) -> 
             pass
         elif entry.kind != "op" or entry.functional or changes_its_input(entry.call, entry.kwargs):
             continue
-        elif any(t.requires_grad for t in tensors_in(entry.outputs)) and birth is None:
+        elif any(t.requires_grad for t in tensors_in(entry.outputs)):
             continue  # a replay makes these
         elif not any(key_of(t) in wanted for t in tensors_in(entry.outputs)):
             continue
@@ -375,9 +376,11 @@ class _Repetition:
                 made = entry.call(*args, **kwargs)
         except Exception:
             return
-        for was, now in zip(tensors_in(entry.outputs), tensors_in(made), strict=False):
+        for (was, version), now in zip(entry.made, tensors_in(made), strict=False):
             maker = self._witness.maker_of(now)
             if was.shape == now.shape and was.dtype == now.dtype and maker is not None:
+                if version_of(was) != version:
+                    now.copy_(was.detach())  # changed in place since: what others were given
                 self._copies.setdefault(id(was), now)
                 self.made[key_of(was)] = maker
                 self.known[key_of(now)] = key_of(was)

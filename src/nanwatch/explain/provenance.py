@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 MARKS, COUNT, VALUES = "marks", "count", "values"
 INTEGERS = ("uint8", "int8", "int16", "int32", "int64")
 HANDS_ON = frozenset(
-    "_to_copy clone detach alias contiguous copy expand_copy view_copy lift_fresh select slice index index_select "
-    "gather masked_select take unsqueeze squeeze view reshape expand permute transpose t repeat stack cat flatten "
-    "relu clamp clamp_min abs maximum masked_fill where to_dense _to_dense values _coalesced flip roll "
-    "slice_scatter select_scatter index_put fill zero_ copysign".split()
+    "_to_copy clone detach alias contiguous copy expand_copy view_copy lift_fresh select slice index "
+    "index_select gather masked_select take unsqueeze squeeze view reshape expand permute transpose t "
+    "repeat stack cat flatten relu clamp clamp_min abs maximum masked_fill where to_dense _to_dense values "
+    "_coalesced flip roll slice_scatter select_scatter index_put fill zero_ copysign".split()
 )
 """Ops after which marks are still marks and counts still counts."""
 
 COMBINES = frozenset("mul add minimum maximum logical_and logical_or bitwise_and bitwise_or sub rsub".split())
 SUMS = frozenset(
-    "sum nansum mean cumsum count_nonzero bincount scatter_add index_add scatter_reduce index_reduce histc dot mv mm "
-    "bmm addmm baddbmm _sparse_sum segment_reduce einsum matmul".split()
+    "sum nansum mean cumsum count_nonzero bincount scatter_add index_add scatter_reduce index_reduce histc "
+    "dot mv mm bmm addmm baddbmm _sparse_sum segment_reduce einsum matmul".split()
 )
 REDUCES = SUMS | {"amax", "amin", "max", "prod", "logsumexp", "convolution", "linalg_vector_norm"}
 DEEPEST = 12
@@ -46,8 +46,8 @@ def whole_and_positive(values: torch.Tensor) -> bool:
 
 
 def zero_or_one(n: Numbers) -> bool:
-    """Whether the tensor can only hold zeros and ones, and holds both: then its sum of squares is its sum."""
-    if n.min != 0 or n.max != 1 or n.mean is None or n.norm is None:
+    """Whether the tensor holds nothing but zeros and ones, and a one: then its sum of squares is its sum."""
+    if n.min not in (0, 1) or n.max != 1 or n.mean is None or n.norm is None:
         return False
     total = n.mean * n.count
     return abs(n.norm**2 - total) <= 1e-3 * max(total, 1)
@@ -61,11 +61,13 @@ def nature(lineage: Lineage, node: Node, name: str, depth: int = 0) -> str:
     if measured.dtype == "bool" or zero_or_one(measured):
         return MARKS
     maker = lineage.maker(node, name)
-    if measured.dtype in INTEGERS:
-        return COUNT if (measured.max or 0) > 1 or (maker is not None and maker.base in SUMS) else MARKS
+    if measured.dtype in INTEGERS and (measured.min, measured.max) == (0, 0) and maker is None:
+        return MARKS
     if maker is None:
         return VALUES
     if maker.base in SUMS:
+        if maker.base in ("bincount", "count_nonzero", "histc"):
+            return COUNT
         summed = [nature(lineage, maker, n, depth + 1) for n in _summed(maker)]
         return COUNT if summed and all(kind in (MARKS, COUNT) for kind in summed) else VALUES
     if maker.base in HANDS_ON or maker.base in COMBINES or maker.is_view:
@@ -174,8 +176,10 @@ def same_memory(found: Seen, name: str, other: str) -> bool:
 def only_data(case: Case, lineage: Lineage, node: Node, name: str) -> bool:
     """Whether the operand was computed from the batch alone, without any weight."""
     leaves = lineage.leaves_of(node, name)
+    if not leaves and lineage.maker(node, name) is None:
+        return False
     state = _state_of(case)
-    return bool(leaves) and not any(t.requires_grad or key_of(t) in state for t in leaves)
+    return not any(t.requires_grad or key_of(t) in state for t in leaves)
 
 
 def negative_index(lineage: Lineage, node: Node, names: tuple[str, ...]) -> Numbers | None:

@@ -43,8 +43,8 @@ class Odd:
 
 
 def batch_of(case: Case) -> list[tuple[str, torch.Tensor]]:
-    """The tensors the step was given that are neither weights nor results of a model, named by their first use.
-    Of those that were made on the tape, only what a model or the loss read."""
+    """The tensors the step was given that are neither weights nor results of a model, named by their first
+    use. Of those that were made on the tape, only what a model or the loss read."""
     found: dict[int, tuple[str, torch.Tensor]] = {}
     read_later = False
     for entry in case.tape.entries:
@@ -173,8 +173,8 @@ def _listed(rows: tuple[int, ...]) -> str:
 
 
 def _in_data_set(case: Case, rows: tuple[int, ...], size: int) -> tuple[int, ...]:
-    """Where a loader goes through its data set in order: what it has given out so far tells. Only known when one
-    loader is at work and its sampler keeps the order."""
+    """Where a loader goes through its data set in order: what it has given out so far tells. Only known when
+    one loader is at work and its sampler keeps the order."""
     import gc
 
     from torch.utils.data import SequentialSampler, dataloader

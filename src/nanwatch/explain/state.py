@@ -1,4 +1,5 @@
-"""What outlives a step: weights, buffers and the optimizer's state; and what is on record about who wrote them."""
+"""What outlives a step: weights, buffers and the optimizer's state; and what is on record about who wrote
+them."""
 
 from __future__ import annotations
 
@@ -108,29 +109,33 @@ def all_entries(case: Case) -> list[Entry]:
 
 
 def writes_to(case: Case, key: int) -> Iterator[Entry]:
-    """The calls of the program's own code that made or wrote this memory, the last first."""
+    """The calls of the program's own code that made or wrote this memory, the last first; not those that only
+    made a view of it."""
     for entry in reversed(all_entries(case)):
         if entry.kind == "write" or changes_its_input(entry.call, entry.kwargs):
             if any(key_of(t) == key for t in tensors_in(written_to(entry.args, entry.kwargs))):
                 yield entry
-        elif entry.kind in ("op", "apply") and any(key_of(t) == key for t in tensors_in(entry.outputs)):
+        elif entry.kind in ("op", "apply") and makes(entry, key):
             yield entry
 
 
+def makes(entry: Entry, key: int) -> bool:
+    """Whether a call returned this memory, and was not given it."""
+    if all(key_of(t) != key for t in tensors_in(entry.outputs)):
+        return False
+    return all(key_of(t) != key for t in tensors_in((entry.args, entry.kwargs)))
+
+
 def allocation_of(case: Case, tensor: torch.Tensor) -> Entry | None:
-    """The call that allocated this tensor's memory, if no call on record has written into it since, and it was not
-    filled elsewhere (a file, a loader); views of it do not count."""
+    """The call that allocated this tensor's memory, if no call on record has written into it since, and it
+    was not filled elsewhere (a file, a loader)."""
     key, arrivals = key_of(tensor), case.trouble.arrivals
     if arrivals is not None and arrivals.get(tensor) is not None:
         return None
-    for entry in writes_to(case, key):
-        if getattr(entry.call, "__name__", "") in ALLOCATING:
-            return entry if _asked_for_memory(entry) else None
-        given = {key_of(t) for t in tensors_in((entry.args, entry.kwargs))}
-        in_place = entry.kind == "write" or changes_its_input(entry.call, entry.kwargs)
-        if in_place or key not in given:
-            return None
-    return None
+    entry = next(writes_to(case, key), None)
+    if entry is None or getattr(entry.call, "__name__", "") not in ALLOCATING:
+        return None
+    return entry if _asked_for_memory(entry) else None
 
 
 def _asked_for_memory(entry: Entry) -> bool:

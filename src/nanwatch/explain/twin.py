@@ -1,5 +1,5 @@
-"""An update made on copies: of the parameters, the gradients and, if wanted, the state. The optimizer stays as it
-is."""
+"""An update made on copies: of the parameters, the gradients and, if wanted, the state. The optimizer stays
+as it is."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def update_of(
     around: TorchDispatchMode | None = None,
     changes: dict[str, Any] | None = None,
 ) -> bool | None:
-    """Whether an update leaves finite parameters; None when it cannot be made. `keep_state`: with a copy of the
-    optimizer's state, else as if it were the first. `changes`: other settings for every group."""
+    """Whether an update leaves finite parameters; None when it cannot be made. `keep_state`: with a copy of
+    the optimizer's state, else as if it were the first. `changes`: other settings for every group."""
     twin: Any = object.__new__(type(optimizer))
     twin.__dict__.update({k: v for k, v in optimizer.__dict__.items() if k != "step"})
     twin.__dict__.update({name: OrderedDict() for name in HOOKS})

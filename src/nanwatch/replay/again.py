@@ -47,7 +47,7 @@ class Changes:
     repaired: bool = False
     """The program's source was changed: other values than the recorded ones are expected."""
     outside: Callable[[torch.Tensor], torch.Tensor] | None = None
-    """What stands in for a tensor that the step was given and did not make, other than a weight: the batch."""
+    """What stands in for a tensor that the step was given and did not make: the batch, not a weight."""
 
     @property
     def any(self) -> bool:

@@ -1,8 +1,9 @@
 """What weights, buffers and moments held when the program last wrote them, in two numbers each.
 
-The sum of a tensor's bits as whole numbers, and the same weighted by place. If they differ later though nobody
-has written, the memory was changed behind torch's back; and if the first differs by a power of two, one bit was,
-and the second tells where. Taken after an update, within a small share of the run's time.
+The sum of a tensor's bits as whole numbers, and the same weighted by place. If they differ later though
+nobody has written, the memory was changed behind torch's back; and if the first differs by a power of
+two, one bit was, and the second tells where. Taken after an update, within a small share of the run's
+time.
 """
 
 from __future__ import annotations

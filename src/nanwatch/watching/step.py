@@ -37,6 +37,8 @@ class Step:
     model_returned: bool = False
     updating: bool = False
     """An optimizer's step is under way."""
+    updated_inside: Optimizer | None = None
+    """An optimizer that stepped in the middle of a backward, from a hook: the step ends with the backward."""
     verdict: Verdict = NOTHING_WRONG
     verdict_is_late: bool = False
     began: float = field(default_factory=time.perf_counter)

@@ -87,6 +87,9 @@ class Updates:
             live.pause()
             if live.bad_update():
                 watcher.trouble("weights", [], optimizer, prevented=False)
+        if watcher.backward is not None:
+            self._step.updated_inside = optimizer
+            return
         watcher.finish_step(verdict, optimizer)
         watcher.listen()
 

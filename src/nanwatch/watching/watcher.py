@@ -25,6 +25,7 @@ from nanwatch.watching.about_models import (
 from nanwatch.watching.following import Following
 from nanwatch.watching.module_calls import ModuleCalls
 from nanwatch.watching.outside import OutsideMode
+from nanwatch.watching.randomness import Rng
 from nanwatch.watching.ranks import Lockstep
 from nanwatch.watching.recorder import Recorder
 from nanwatch.watching.scaling import Scaling
@@ -75,6 +76,8 @@ class Watcher:
         """A root module is running."""
         self._began_at = 0
         """How many ops the live trace had seen when the root module was called."""
+        self.backward: Entry | None = None
+        """The backward that is under way."""
         self._pending_output: Any = None
         self._trained: dict[tuple[int, int], bool] = {}
         self._closed = True
@@ -313,7 +316,7 @@ class Watcher:
         self.event("backward")
         entry = None
         if not self._inside:
-            entry = self.recorder.backward_begins(call, args, kwargs, frame)
+            entry = self.backward = self.recorder.backward_begins(call, args, kwargs, frame)
             losses = list(tensors_in(args[0] if args else kwargs.get("tensors")))
             entry.unscaled = self.now.unscaled.get(id(losses[-1])) if losses else None
             judged = [entry.unscaled] if entry.unscaled is not None else losses
@@ -325,8 +328,11 @@ class Watcher:
         if token is None:
             return
         self.calls.handler, entry = token
-        if entry is not None and finished:
-            entry.finished = True
+        if entry is not None:
+            entry.finished = finished
+            self.backward = None
+            if self.now.updated_inside is not None:
+                self.finish_step(self.now.verdict, self.now.updated_inside)
         if not self._inside and not self.now.updating:
             if not self._training:
                 self._judge_without_optimizer()
@@ -357,7 +363,11 @@ class Watcher:
         if bad:
             self.trouble("gradients", bad)
             self.listen()
-        elif not self.now.model_returned and not any(t.requires_grad for t in tensors_in(gradients)):
+        elif (
+            not self.now.model_returned
+            and not self.updates.optimizers
+            and not any(t.requires_grad for t in tensors_in(gradients))
+        ):
             self.finish_step(self.now.verdict)  # no module, no optimizer: a step is a derivative
 
     # Custom autograd functions outside modules
@@ -414,6 +424,7 @@ class Watcher:
         trouble.arrivals = self._arrivals
         was, self.calls.handler = self.calls.handler, None
         self.stand_aside()
+        rng = Rng.of_all()  # libraries that a report imports may draw, too
         try:
             with torch._C._EnableTorchFunction():  # a replay needs them: a default device is such a mode
                 return self._report(trouble), None
@@ -421,6 +432,7 @@ class Watcher:
             return "raise", error
         finally:
             self.calls.handler = was
+            rng.put_back()
 
     def raise_if(self, outcome: tuple[str | None, BaseException | None]) -> str | None:
         action, error = outcome

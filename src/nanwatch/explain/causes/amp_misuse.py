@@ -7,6 +7,7 @@ import torch
 from nanwatch.explain.case import Case, runs_finite
 from nanwatch.explain.claim import Against, Claim, Page
 from nanwatch.explain.history import usual_weights, weights_on
+from nanwatch.explain.mechanism import DIVIDE_BY_ZERO
 from nanwatch.explain.remedies import offer
 from nanwatch.explain.text import Text
 from nanwatch.records import Remedy
@@ -70,11 +71,16 @@ NO_SCALER = Text(
     "前向在 float16 自动混合精度下运行，而损失没有缩放：{all} 个梯度中有 {zero} 个全为零；同一步用 float32 "
     "运行时它们并不为零。",
 )
+LOST = Text(
+    "The forward ran under float16 autocast and the loss was not scaled: in one of the gradients "
+    "{share:.0%} of the values that are not zero in float32 are zero.",
+    "前向在 float16 自动混合精度下运行，而损失没有缩放：其中一个梯度里，用 float32 时不为零的值有 "
+    "{share:.0%} 变成了零。",
+)
+MOST_LOST = 0.5
 ORDER = Text("order of calls: {events}", "调用顺序：{events}")
 FINITE = Text("without the scale the same step runs finite", "不加缩放时，同一步结果有限")
 IN_ORDER = Text("the GradScaler's calls came in the right order", "GradScaler 的调用顺序正确")
-
-SCALED_STEPS = ("scaler-step", "unscale")
 
 
 def weigh(case: Case) -> Claim | Against | None:
@@ -167,14 +173,26 @@ def _without_scaler(case: Case) -> Claim | None:
     if case.phase == "backward" and case.reproduced and case.mechanism.kind == "overflow":
         return None  # half-overflow's business: a scaler would only have skipped the step
     half = {id(p): (p, g) for p, g in _gradients(case, Changes())}
-    zero = [p for p, g in half.values() if not bool(g.any())]
-    if not zero:
-        return None
     full = {id(p): g for p, g in _gradients(case, Changes(autocast=False))}
-    vanished = [p for p in zero if id(p) in full and bool(full[id(p)].any())]
-    if not vanished:
-        return None
-    return Claim("proved", NO_SCALER.say(zero=len(vanished), all=len(half)), (), 4.0)
+    known = [(p, g, full[id(p)]) for p, g in half.values() if id(p) in full]
+    vanished = [p for p, _, wide in known if _seen_zero(case, p) and bool(wide.any())]
+    vanished = vanished or [p for p, g, wide in known if not bool(g.any()) and bool(wide.any())]
+    if vanished:
+        return Claim("proved", NO_SCALER.say(zero=len(vanished), all=len(half)), (), 4.0)
+    lost = max((_lost(g, wide) for _, g, wide in known), default=0.0)
+    divides = case.mechanism.kind == DIVIDE_BY_ZERO
+    return Claim("likely", LOST.say(share=lost), (), 4.0) if lost > MOST_LOST and divides else None
+
+
+def _seen_zero(case: Case, parameter: torch.Tensor) -> bool:
+    """Whether the gradient that the update was given, and that is still there, is zero throughout."""
+    return case.trouble.seen_in == "weights" and parameter.grad is not None and not bool(parameter.grad.any())
+
+
+def _lost(half: torch.Tensor, full: torch.Tensor) -> float:
+    """Of the values of a gradient that are not zero in float32: the share that is in float16."""
+    there = full != 0
+    return float((half[there] == 0).double().mean()) if bool(there.any()) else 0.0
 
 
 def _autocast_to_half(case: Case) -> bool:

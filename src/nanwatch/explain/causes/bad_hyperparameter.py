@@ -24,9 +24,9 @@ from nanwatch.replay.tracer import measurable
 PAGE = Page(
     Text("Bad hyperparameter", "超参数有问题"),
     Text(
-        "A number that somebody chose, or that a schedule made, cannot be used: an eps of 0 under a root or in a "
-        "divisor, a learning rate that is NaN, infinite or astronomically large, a beta of 1 (the bias correction "
-        "divides by 1 - beta^t), a temperature of 0.",
+        "A number that somebody chose, or that a schedule made, cannot be used: an eps of 0 under a root or "
+        "in a divisor, a learning rate that is NaN, infinite or astronomically large, a beta of 1 (the bias "
+        "correction divides by 1 - beta^t), a temperature of 0.",
         "某个人为选定或由调度产生的数不可用：根号下或除数中的 eps 为 0，学习率为 NaN、无穷或大得离谱，"
         "beta 等于 1（偏差校正要除以 1 - beta^t），温度为 0。",
     ),
@@ -35,10 +35,10 @@ PAGE = Page(
         "实际使用的那个值；换成普通的值，同一个算子或同一次更新结果有限。",
     ),
     Text(
-        "Use a value in the usual range: eps 1e-8 (1e-5 in norms, 1e-4 in half precision), betas below 1, temperature "
-        "at least 1e-2 or greedy decoding; let schedules end where training ends.",
-        "使用常规范围内的值：eps 取 1e-8（归一化层 1e-5，半精度 1e-4），beta 小于 1，温度不低于 1e-2 或改用贪心解码；"
-        "让调度在训练结束处终止。",
+        "Use a value in the usual range: eps 1e-8 (1e-5 in norms, 1e-4 in half precision), betas below 1, "
+        "temperature at least 1e-2 or greedy decoding; let schedules end where training ends.",
+        "使用常规范围内的值：eps 取 1e-8（归一化层 1e-5，半精度 1e-4），beta 小于 1，温度不低于 1e-2 或改用"
+        "贪心解码；让调度在训练结束处终止。",
     ),
     ("opt_adam_eps_zero", "opt_annealed_averages", "opt_lr_schedule_overflow", "fwd_layernorm_eps_zero"),
 )
@@ -106,12 +106,17 @@ def _numbers(optimizer: Any) -> Iterator[tuple[str, float]]:
         for name, value in group.items():
             if name == "params" or isinstance(value, bool):
                 continue
-            for i, item in enumerate(value if isinstance(value, (tuple, list)) else (value,)):
-                shown = f"{name}[{i}]" if isinstance(value, (tuple, list)) else str(name)
-                if isinstance(item, torch.Tensor) and item.numel() == 1 and measurable(item):
-                    yield shown, float(item)
-                elif isinstance(item, (int, float)) and not isinstance(item, bool):
-                    yield shown, float(item)
+            several = isinstance(value, (tuple, list))
+            for i, item in enumerate(value if several else (value,)):
+                number = _number(item)
+                if number is not None:
+                    yield (f"{name}[{i}]" if several else str(name)), number
+
+
+def _number(item: Any) -> float | None:
+    if isinstance(item, torch.Tensor):
+        return float(item) if item.numel() == 1 and measurable(item) else None
+    return float(item) if isinstance(item, (int, float)) and not isinstance(item, bool) else None
 
 
 def _beta_of_one(case: Case, optimizer: Any, numbers: list[tuple[str, float]]) -> Claim | None:
@@ -179,7 +184,8 @@ def _eps_of_op(birth: BirthOp) -> Claim | None:
 
 
 def _divided_by_number(case: Case, birth: BirthOp) -> Claim | None:
-    """A divisor that is no tensor but a number of the program: a temperature, a scale. A count would be whole."""
+    """A divisor that is no tensor but a number of the program: a temperature, a scale. A count would be
+    whole."""
     given = birth.arguments.get("other")
     if case.mechanism.kind != DIVIDE_BY_ZERO or not isinstance(given, float) or isinstance(given, bool):
         return None

@@ -2,35 +2,41 @@
 
 from __future__ import annotations
 
+import torch
+
 from nanwatch.explain.case import Case
 from nanwatch.explain.claim import Against, Claim, Page
 from nanwatch.explain.remedies import offer
 from nanwatch.explain.samples import Odd, about_rows, bad_values, batch_of, guilty_rows, odd_values
-from nanwatch.explain.state import allocation_of, born_at, short
+from nanwatch.explain.state import allocation_of, born_at, short, writes_to
 from nanwatch.explain.text import Text
 from nanwatch.records import Remedy
 from nanwatch.replay.trace import Op
 from nanwatch.replay.tracer import measurable
 from nanwatch.tensors import is_finite
+from nanwatch.watching.storages import key_of
+from nanwatch.watching.tape import tensors_in
 
 PAGE = Page(
     Text("Bad input", "输入数据有问题"),
     Text(
-        "The batch that the model was given already holds NaN or Inf, or a value that is out of all proportion to "
-        "the rest: a missing measurement, the fill value of a file format, bytes read with the wrong dtype, a sample "
-        "that was never normalised. The model is innocent: any model would fail on this batch.",
-        "交给模型的批次本身就含有 NaN 或 Inf，或者含有与其余数据完全不成比例的值：缺失的测量、文件格式的填充值、"
-        "用错误的 dtype 读出的字节、从未归一化的样本。模型没有问题：任何模型遇到这个批次都会失败。",
+        "The batch that the model was given already holds NaN or Inf, or a value that is out of all "
+        "proportion to the rest: a missing measurement, the fill value of a file format, bytes read with "
+        "the wrong dtype, a sample that was never normalised. The model is innocent: any model would fail "
+        "on this batch.",
+        "交给模型的批次本身就含有 NaN 或 Inf，或者含有与其余数据完全不成比例的值：缺失的测量、文件格式的填充"
+        "值、用错误的 dtype 读出的字节、从未归一化的样本。模型没有问题：任何模型遇到这个批次都会失败。",
     ),
     Text(
-        "The value is in the batch before the model reads it, and no arithmetic of the program made it. The same step "
-        "without those rows, or with an earlier batch, runs finite.",
+        "The value is in the batch before the model reads it, and no arithmetic of the program made it. The "
+        "same step without those rows, or with an earlier batch, runs finite.",
         "在模型读取之前，这个值就已经在批次里，而且不是程序的任何运算产生的。去掉这些行，或换成先前的批次，"
         "同一步的结果就是有限的。",
     ),
     Text(
-        "Drop or repair the rows named here, check the data set once (`nanwatch scan`), and let the loader refuse what "
-        "is not finite. Replace fill values (1e20, 9.97e36, -9999) by a mask before any statistics are taken.",
+        "Drop or repair the rows named here, check the data set once (`nanwatch scan`), and let the loader "
+        "refuse what is not finite. Replace fill values (1e20, 9.97e36, -9999) by a mask before any "
+        "statistics are taken.",
         "删除或修复这里指出的行，把数据集整体检查一遍（`nanwatch scan`），让加载器拒绝非有限值。"
         "在计算任何统计量之前，先把填充值（1e20、9.97e36、-9999）换成掩码。",
     ),
@@ -70,6 +76,9 @@ PUTS = (
 )
 """Ops that put a value somewhere and compute none."""
 
+SETS = ("__setitem__", "fill_", "copy_", "set_", "full", "tensor", "as_tensor")
+"""Functions of torch that do the same."""
+
 FAR_OFF = 1e6
 
 
@@ -90,8 +99,10 @@ def _only_put(op: Op) -> bool:
 
 def _held_it(case: Case) -> Claim | None:
     bad = [t for _, t in batch_of(case) if measurable(t) and not is_finite(t)]
-    if any(allocation_of(case, t) is not None for t in bad):
-        return None  # nobody wrote it: not data
+    if not bad or any(allocation_of(case, t) is not None for t in bad):
+        return None  # not in the batch, or nobody wrote it
+    if case.located.op is None and any(_computed(case, t) for t in bad):
+        return _prepared(case)
     kind = "NaN" if case.kind == "nan" else "Inf"
     line = born_at(case)
     why = HELD.say(kind=kind, where=WHERE.say(line=line) if line else "")
@@ -100,6 +111,17 @@ def _held_it(case: Case) -> Claim | None:
     if clean:
         evidence.append(CLEAN_RUNS.say())
     return Claim("likely" if clean is False else "proved", why, tuple(evidence), 3.0)
+
+
+def _computed(case: Case, tensor: torch.Tensor) -> bool:
+    """Whether a call on record made it of finite values."""
+    for entry in writes_to(case, key_of(tensor)):
+        given = [t for t in tensors_in((entry.args, entry.kwargs)) if key_of(t) != key_of(tensor)]
+        name = getattr(entry.call, "__name__", "")
+        if any(measurable(t) and not is_finite(t) for t in given) or name in SETS or not given:
+            return False
+        return all(is_finite(t) for t in given if measurable(t))
+    return False
 
 
 def _clean_batch_runs(case: Case) -> bool | None:

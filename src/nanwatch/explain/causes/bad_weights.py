@@ -25,21 +25,24 @@ from nanwatch.watching.tape import version_of
 PAGE = Page(
     Text("Bad weights", "权重有问题"),
     Text(
-        "A parameter or a buffer held NaN or Inf before training touched it: a damaged or diverged checkpoint, an "
-        "adapter from elsewhere, a table of word vectors with a missing line, a value that the program itself wrote. "
-        "A bad row of an embedding may lie there for thousands of steps until its token comes up.",
-        "参数或缓冲区在训练动它之前就含有 NaN 或 Inf：损坏或已发散的检查点、别处得来的适配器、缺行的词向量表，"
-        "或程序自己写入的值。嵌入表中坏掉的一行可能潜伏数千步，直到对应的 token 出现。",
+        "A parameter or a buffer held NaN or Inf before training touched it: a damaged or diverged "
+        "checkpoint, an adapter from elsewhere, a table of word vectors with a missing line, a value that "
+        "the program itself wrote. A bad row of an embedding may lie there for thousands of steps until its "
+        "token comes up.",
+        "参数或缓冲区在训练动它之前就含有 NaN 或 Inf：损坏或已发散的检查点、别处得来的适配器、缺行的词向量表"
+        "，或程序自己写入的值。嵌入表中坏掉的一行可能潜伏数千步，直到对应的 token 出现。",
     ),
     Text(
-        "The tensor is bad although no update has been made, or it is frozen and was never written since it was "
-        "made, or the call that brought it in is on record.",
-        "还没有做过任何更新，张量就已经坏了；或者它被冻结，自创建以来从未被写过；或者把它带进来的那次调用有记录。",
+        "The tensor is bad although no update has been made, or it is frozen and was never written since it "
+        "was made, or the call that brought it in is on record.",
+        "还没有做过任何更新，张量就已经坏了；或者它被冻结，自创建以来从未被写过；或者把它带进来的那次调用有"
+        "记录。",
     ),
     Text(
-        "Check the file before loading (`nanwatch scan`), load an older checkpoint, re-initialise the rows that are "
-        "bad, and refuse to save weights that are not finite.",
-        "加载前先检查文件（`nanwatch scan`），改用较早的检查点，重新初始化坏掉的行，并且不要保存非有限的权重。",
+        "Check the file before loading (`nanwatch scan`), load an older checkpoint, re-initialise the rows "
+        "that are bad, and refuse to save weights that are not finite.",
+        "加载前先检查文件（`nanwatch scan`），改用较早的检查点，重新初始化坏掉的行，并且不要保存非有限的权重"
+        "。",
     ),
     ("weights_load_bad_state", "weights_adapter_file", "weights_embedding_row", "weights_word_vectors"),
 )
@@ -52,12 +55,13 @@ BROUGHT = Text(
     "{name} 有 {bad}/{count} 个非有限值；它们是在 {line} 处带进来的，不是更新产生的。",
 )
 FROZEN = Text(
-    "{name} holds {bad} non-finite of {count} values; no optimizer has it and nothing was written into it since it "
-    "was made.",
+    "{name} holds {bad} non-finite of {count} values; no optimizer has it and nothing was written into it "
+    "since it was made.",
     "{name} 有 {bad}/{count} 个非有限值；没有优化器管它，自创建以来也没有任何写入。",
 )
 LAY_THERE = Text(
-    "{name} holds {bad} non-finite of {count} values; the update before this step, made again, gives finite weights.",
+    "{name} holds {bad} non-finite of {count} values; the update before this step, made again, gives finite "
+    "weights.",
     "{name} 有 {bad}/{count} 个非有限值；把这一步之前的更新重做一遍，得到的权重是有限的。",
 )
 AT = Text(" (written at {line})", "（在 {line} 处写入）")

@@ -11,7 +11,7 @@ from nanwatch.explain.case import Case, runs_finite
 from nanwatch.explain.claim import Against, Claim, Page
 from nanwatch.explain.instead import with_values
 from nanwatch.explain.remedies import offer
-from nanwatch.explain.state import STATE, Held, bad_weights, born_at, held, short, writes_to
+from nanwatch.explain.state import STATE, Held, bad_weights, born_at, held, is_statistic, short, writes_to
 from nanwatch.explain.text import Text
 from nanwatch.records import Remedy
 from nanwatch.watching.fingerprints import PERIOD
@@ -20,20 +20,21 @@ from nanwatch.watching.storages import key_of
 PAGE = Page(
     Text("Corrupted memory", "内存或文件损坏"),
     Text(
-        "A value changed although no op of the program wrote it: a bit that a memory module lost, a file that was cut "
-        "off or overwritten while it was mapped, a checkpoint that was damaged on its way. Typical is a single value "
-        "that is 2^64 or 2^128 times what it was, or NaN whose bits no arithmetic makes.",
+        "A value changed although no op of the program wrote it: a bit that a memory module lost, a file "
+        "that was cut off or overwritten while it was mapped, a checkpoint that was damaged on its way. "
+        "Typical is a single value that is 2^64 or 2^128 times what it was, or NaN whose bits no arithmetic "
+        "makes.",
         "程序没有任何算子写过，值却变了：内存条丢了一位、映射中的文件被截断或覆盖、检查点在传输中损坏。"
         "典型表现是某一个值变成原来的 2^64 或 2^128 倍，或者出现任何运算都不会产生的 NaN 位模式。",
     ),
     Text(
-        "The checksum that was recorded after the last update against the one now, with the version counter unchanged; "
-        "the difference is a power of two when one bit was turned over.",
+        "The checksum that was recorded after the last update against the one now, with the version counter "
+        "unchanged; the difference is a power of two when one bit was turned over.",
         "最后一次更新后记录的校验和与现在不同，而版本计数没有变；如果只翻转了一位，两者之差是 2 的幂。",
     ),
     Text(
-        "Go back to the last checkpoint, check the memory (ECC counters, `memtest`, `dmesg`), compare the file with its "
-        "checksum, and do not let other processes write files that are mapped.",
+        "Go back to the last checkpoint, check the memory (ECC counters, `memtest`, `dmesg`), compare the "
+        "file with its checksum, and do not let other processes write files that are mapped.",
         "回到最近的检查点，检查内存（ECC 计数、`memtest`、`dmesg`），核对文件的校验和，"
         "不要让别的进程写正在被映射的文件。",
     ),
@@ -53,11 +54,13 @@ BITS = Text(
 )
 SUM = Text("the sum of its bits differs by {difference}", "各位之和相差 {difference}")
 OUTLIER = Text(
-    "{name} holds {value} at {place}; with bit {bit} of it turned back it is {before}, like the other values.",
+    "{name} holds {value} at {place}; with bit {bit} of it turned back it is {before}, like the other "
+    "values.",
     "{name} 在 {place} 处为 {value}；把它的第 {bit} 位翻回去就是 {before}，与其余的值相当。",
 )
 ODD_NAN = Text(
-    "{name} holds NaN with the bits {bits}, which no arithmetic makes: the bytes are not those that were written.",
+    "{name} holds NaN with the bits {bits}, which no arithmetic makes: the bytes are not those that were "
+    "written.",
     "{name} 中的 NaN 位模式为 {bits}，任何运算都不会产生它：这些字节不是当初写入的内容。",
 )
 NO_UPDATE = Text(
@@ -83,22 +86,34 @@ def _changed(case: Case) -> Claim | None:
     """A record of what the memory held, and nobody who wrote it since."""
     record: Any = getattr(case.trouble, "fingerprints", None)
     for found in [] if record is None else record.changed():
-        if next(writes_to(case, key_of(found.tensor)), None) is not None:
-            continue  # the program writes it without torch's counting: `.data`, a view of other memory
         one = _one_value(found)
-        if one is None and found.tensor.is_shared():
-            continue  # another process may write it: a race
-        evidence = [SUM.say(difference=found.difference)] if one is None else [_bits_said(one)]
-        few = one is not None and one.bits.bit_count() <= FEW_BITS and found.tensor.numel() >= 4
-        sure = few and one is not None and _does_the_harm(case, found.tensor, one)
+        if _written(case, found.tensor) or (one is None and found.tensor.is_shared()):
+            continue  # by the program, or maybe by another process: a race
         why = CHANGED.say(name=found.name, step=found.step)
-        return Claim("proved" if sure else "likely", why, tuple(evidence), 3.5)
+        if one is None:
+            return Claim("possible", why, (SUM.say(difference=found.difference),), 3.5)
+        few = one.bits.bit_count() <= FEW_BITS and found.tensor.numel() >= 4
+        sure = few and _does_the_harm(case, found.tensor, one)
+        return Claim("proved" if sure else "likely", why, (_bits_said(one),), 3.5)
     return None
 
 
+def _written(case: Case, tensor: torch.Tensor) -> bool:
+    """Whether the program writes it without torch's counting: statistics that a kernel updates, `.data` in
+    its own code or in a model."""
+    key = key_of(tensor)
+    mine = next((h for h in held(case) if h.tensor is tensor), None)
+    if mine is not None and is_statistic(case, mine):
+        return True
+    if next(writes_to(case, key), None) is not None:
+        return True
+    nodes = case.lineage.nodes.values() if case.model_calls else ()
+    return any(key in node.keys and node.name.split(".")[1].endswith("_") for node in nodes)
+
+
 def _does_the_harm(case: Case, tensor: torch.Tensor, one: Flipped) -> bool:
-    """Whether the step runs finite with the bit turned back; of the optimizer's state, whether it is the update
-    that failed."""
+    """Whether the step runs finite with the bit turned back; of the optimizer's state, whether it is the
+    update that failed."""
     mine = next((h for h in held(case) if h.tensor is tensor), None)
     if mine is None or mine.kind == STATE:
         return mine is not None and case.phase in ("optimizer", "weights")

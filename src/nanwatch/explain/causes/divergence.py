@@ -74,6 +74,11 @@ LAYER = Text(
     "{name} has grown to {size:.3g} on average, {times:.3g} times the usual size of such weights",
     "{name} 的平均大小已增长到 {size:.3g}，是这类权重正常大小的 {times:.3g} 倍",
 )
+GREW = Text(
+    "After {steps} steps the weights have grown all over: {name} to {size:.3g}, {times:.3g} times its usual "
+    "size.",
+    "{steps} 步之后权重已整体变大：{name} 达到 {size:.3g}，是正常大小的 {times:.3g} 倍。",
+)
 RATE = Text("learning rate {rate:.3g}", "学习率 {rate:.3g}")
 CLIPPED = Text("gradients were not clipped", "没有裁剪梯度")
 NO_RISE = Text(
@@ -90,7 +95,8 @@ def weigh(case: Case) -> Claim | Against | None:
     rise = rise_of(case.history)
     if rise is not None and (rise.clear or rise.sudden):
         return _step_by_step(case, rise)
-    return _pass_by_pass(case) or (Against(NO_RISE.say()) if len(case.history) >= 3 else None)
+    found = _pass_by_pass(case) or _at_once(case)
+    return found or (Against(NO_RISE.say()) if len(case.history) >= 3 else None)
 
 
 def _step_by_step(case: Case, rise: Rise) -> Claim | None:
@@ -110,7 +116,21 @@ def _step_by_step(case: Case, rise: Rise) -> Claim | None:
         return Claim("possible", why, evidence, 4.0) if rise.clear else None
     if case.outcome("lower-rate").finite:
         return Claim("proved", why, (*evidence, case.outcome("lower-rate").text), 4.0)
-    return Claim("likely" if rise.clear or grown else "possible", why, evidence, 4.0)
+    unproved = case.outcome("lower-rate").finite is False  # lower rates do not help either
+    if not grown and (unproved or case.mechanism.kind != mechanism.OVERFLOW):
+        return None
+    return Claim("likely" if grown else "possible", why, evidence, 4.0)
+
+
+def _at_once(case: Case) -> Claim | None:
+    """Too few steps for a rise, and yet the weights have grown all over: a rate that is far too high."""
+    if case.mechanism.kind != mechanism.OVERFLOW or not 1 <= len(case.history) < 4:
+        return None
+    grown = [layer for layer in layers_of(case) if layer.grown]
+    if not grown or not case.outcome("lower-rate").finite:
+        return None
+    why = GREW.say(name=grown[0].name, size=grown[0].size, times=grown[0].times, steps=len(case.history))
+    return Claim("likely", why, (*_evidence(case, grown), case.outcome("lower-rate").text), 4.0)
 
 
 def _pass_by_pass(case: Case) -> Claim | None:

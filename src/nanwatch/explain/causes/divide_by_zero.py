@@ -7,7 +7,7 @@ import torch
 from nanwatch.explain.case import Case
 from nanwatch.explain.causes import empty_selection
 from nanwatch.explain.claim import Against, Claim, Page
-from nanwatch.explain.doubts import doubts
+from nanwatch.explain.doubts import certainty, doubts
 from nanwatch.explain.mechanism import DIVIDE_BY_ZERO, NORMS, UNKNOWN
 from nanwatch.explain.provenance import Seen, how_many, made_by, seen
 from nanwatch.explain.remedies import offer
@@ -17,19 +17,21 @@ from nanwatch.records import Remedy
 PAGE = Page(
     title=Text("Division by zero", "除以零"),
     meaning=Text(
-        "Something was divided by zero: x / 0 is Inf, 0 / 0 is NaN. The divisor is mostly a measure of spread or "
-        "size that can vanish: the norm of a zero vector, the standard deviation of a constant column, the range "
-        "of a flat image, the degree of an isolated node, a relative error with a true value of 0.",
-        "有东西被除以了零：x / 0 得 Inf，0 / 0 得 NaN。除数多半是会变成零的大小或离散程度：零向量的范数、常数列的标准差、"
-        "平坦图像的取值范围、孤立节点的度、真实值为 0 的相对误差。",
+        "Something was divided by zero: x / 0 is Inf, 0 / 0 is NaN. The divisor is mostly a measure of "
+        "spread or size that can vanish: the norm of a zero vector, the standard deviation of a constant "
+        "column, the range of a flat image, the degree of an isolated node, a relative error with a true "
+        "value of 0.",
+        "有东西被除以了零：x / 0 得 Inf，0 / 0 得 NaN。除数多半是会变成零的大小或离散程度：零向量的范数、常"
+        "数列的标准差、平坦图像的取值范围、孤立节点的度、真实值为 0 的相对误差。",
     ),
     proof=Text("The divisor is 0 where the quotient is bad.", "商异常处，除数为 0。"),
     cures=Text(
         "Decide what the quotient should be when the divisor is zero and write that: x / d.clamp(min=eps), "
-        "x / (d + eps), F.normalize(x, eps=...), or where(d > 0, x / where(d > 0, d, 1), 0). The eps must be one "
-        "that the dtype can hold: 1e-12 is 0 in float16.",
-        "先确定除数为零时商应该是什么，再写出来：x / d.clamp(min=eps)、x / (d + eps)、F.normalize(x, eps=...)，"
-        "或 where(d > 0, x / where(d > 0, d, 1), 0)。eps 必须是该 dtype 能表示的：1e-12 在 float16 中就是 0。",
+        "x / (d + eps), F.normalize(x, eps=...), or where(d > 0, x / where(d > 0, d, 1), 0). The eps must "
+        "be one that the dtype can hold: 1e-12 is 0 in float16.",
+        "先确定除数为零时商应该是什么，再写出来：x / d.clamp(min=eps)、x / (d + eps)、F.normalize(x, "
+        "eps=...)，或 where(d > 0, x / where(d > 0, d, 1), 0)。eps 必须是该 dtype 能表示的：1e-12 在 "
+        "float16 中就是 0。",
     ),
     examples=(
         "fwd_normalize_zero_vector",
@@ -52,6 +54,8 @@ FLAT = Text(
     "{op} divides by the spread of its input, with eps = {eps:g}; {zeros} of {count} groups have none.",
     "{op} 以 eps = {eps:g} 除以输入的离散程度；{count} 组中有 {zeros} 组离散程度为零。",
 )
+PARTLY = Text("it does not explain every bad value", "它不能解释所有异常值")
+PLAIN = Text("a plain number of the program", "程序中的一个普通数字")
 COUNT = Text("the divisor looks like a count of nothing", "除数像是一个为零的计数")
 DOUBT = Text("open: {what}", "存疑：{what}")
 
@@ -75,11 +79,15 @@ def weigh(case: Case) -> Claim | Against | None:
         why = SPREAD.say(op=found.birth.name, count=count, correction=count)
         return Claim("proved", why, (), 1.0)
     open_questions = doubts(case, found, operand)
+    if not isinstance(found.birth.arguments.get(operand), torch.Tensor):
+        open_questions.append(PLAIN.say())
     count = empty_selection.weigh(case)
     if isinstance(count, Claim) and count.certainty == "likely":
         open_questions.append(COUNT.say())
+    if found.mechanism.share < 0.99:
+        open_questions.append(PARTLY.say())
     return Claim(
-        "likely" if open_questions or not _explains(found) else "proved",
+        certainty(case, found, open_questions),
         _why(found, operand),
         tuple(DOUBT.say(what=d) for d in open_questions),
         1.0,
@@ -91,10 +99,6 @@ def _is_derivative(case: Case, found: Seen) -> bool:
     if case.phase != "backward" or found.birth.op.node is None:
         return False
     return found.node is None or not found.node.own_code
-
-
-def _explains(found: Seen) -> bool:
-    return found.mechanism.share > 0.99
 
 
 def _why(found: Seen, operand: str) -> str:

@@ -12,6 +12,7 @@ from nanwatch.explain.lineage import Node
 from nanwatch.explain.mechanism import DIVIDE_BY_ZERO
 from nanwatch.explain.provenance import (
     COUNT,
+    HANDS_ON,
     MARKS,
     Seen,
     empty_ancestor,
@@ -20,6 +21,7 @@ from nanwatch.explain.provenance import (
     is_state,
     made_by,
     nature,
+    only_data,
     same_memory,
     seen,
     summed_weights,
@@ -34,19 +36,20 @@ from nanwatch.records import Remedy
 PAGE = Page(
     title=Text("A mean over nothing", "对空集求平均"),
     meaning=Text(
-        "Something was averaged over no values at all, and 0 / 0 is NaN: a batch in which every label is ignored, a "
-        "mask that is zero everywhere in a row, an expert that got no token, a crop of no pixels, the standard "
-        "deviation of a single value. The code is right for every batch that holds something.",
-        "对零个值求了平均，而 0 / 0 是 NaN：整批标签都被忽略、某一行的掩码全为零、某个专家没有分到任何 token、"
-        "裁剪区域没有像素、只有一个值的标准差。只要批里有东西，代码就是对的。",
+        "Something was averaged over no values at all, and 0 / 0 is NaN: a batch in which every label is "
+        "ignored, a mask that is zero everywhere in a row, an expert that got no token, a crop of no "
+        "pixels, the standard deviation of a single value. The code is right for every batch that holds "
+        "something.",
+        "对零个值求了平均，而 0 / 0 是 NaN：整批标签都被忽略、某一行的掩码全为零、某个专家没有分到任何 "
+        "token、裁剪区域没有像素、只有一个值的标准差。只要批里有东西，代码就是对的。",
     ),
     proof=Text("The count that is zero.", "那个为零的计数。"),
     cures=Text(
         "Divide by max(count, 1), so that an empty selection contributes zero; skip the term when nothing is "
         "selected; or see to it that no batch is empty (drop_last, a filter in the collate function). For "
         "cross_entropy: reduction='sum' divided by the number of labels, at least 1.",
-        "除以 max(count, 1)，让空的选择贡献为零；没有选中任何东西时跳过该项；或保证不会出现空批（drop_last、在 collate "
-        "函数中过滤）。对 cross_entropy：用 reduction='sum'，再除以标签数（至少为 1）。",
+        "除以 max(count, 1)，让空的选择贡献为零；没有选中任何东西时跳过该项；或保证不会出现空批（drop_last、"
+        "在 collate 函数中过滤）。对 cross_entropy：用 reduction='sum'，再除以标签数（至少为 1）。",
     ),
     examples=(
         "loss_all_labels_ignored",
@@ -176,7 +179,8 @@ def _zero_count(case: Case, found: Seen) -> Claim | Against | None:
         makers = [m.base for m in made_by(lineage, node, operand)]
         evidence = tuple(MADE.say(maker=m) for m in makers[-1:])
         return Claim(_certainty(found, operand, sure), COUNTED.say(**numbers), evidence, 2.0)
-    return _lengths(found, operand, numbers) if quotient and lineage.maker(node, operand) is None else None
+    plain = all(m.base in HANDS_ON for m in made_by(lineage, node, operand))
+    return _lengths(found, operand, numbers) if quotient and plain else None
 
 
 def _weighted(
@@ -194,12 +198,17 @@ def _weighted(
 def _is_graph(found: Seen) -> bool:
     """Rows of a square matrix of ones and zeros, multiplied with features: the degrees of nodes."""
     assert found.node is not None
+    above = [m.base for m in made_by(found.lineage, found.node, "self")]
+    return _is_square(found) and any(base in ("mm", "bmm") for base in above)
+
+
+def _is_square(found: Seen) -> bool:
+    """Whether the marks that were counted are a square matrix: who is whose neighbour."""
+    assert found.node is not None
     for maker in made_by(found.lineage, found.node, "other"):
         measured = maker.given.get("self")
         if maker.base in ("sum", "mean") and measured is not None:
-            square = len(measured.shape) >= 2 and measured.shape[-1] == measured.shape[-2]
-            above = [m.base for m in made_by(found.lineage, found.node, "self")]
-            return square and any(base in ("mm", "bmm") for base in above)
+            return len(measured.shape) >= 2 and measured.shape[-1] == measured.shape[-2]
     return False
 
 
@@ -221,7 +230,7 @@ def _certainty(found: Seen, operand: str, sure: bool) -> str:
         return "possible"
     if is_reduced(found.lineage, found.node, "self") or "self" not in found.node.given:
         return "proved" if sure and not _is_graph(found) else "likely"
-    return "likely"
+    return "possible" if _is_square(found) else "likely"
 
 
 def _handed_to_python(found: Seen, operand: str) -> bool:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import torch
 
+from nanwatch.explain.birth import BirthOp
 from nanwatch.explain.case import Case, Outcome
 from nanwatch.explain.causes.overflow import dtype_name
 from nanwatch.explain.claim import Against, Claim, Page
+from nanwatch.explain.experiments.float32 import overflow_in_data
 from nanwatch.explain.masks import mask_constant
-from nanwatch.explain.mechanism import OVERFLOW
+from nanwatch.explain.mechanism import OVERFLOW, mechanism_of
 from nanwatch.explain.remedies import offer
 from nanwatch.explain.text import Text
 from nanwatch.records import Remedy
@@ -58,8 +60,8 @@ NOT_AGAIN = Text("the same step does not overflow again", "重新运行这一步
 
 
 def weigh(case: Case) -> Claim | Against | None:
-    birth = case.birth
-    if birth is None or case.mechanism.kind != OVERFLOW or not birth.narrow:
+    birth = _overflowed(case)
+    if birth is None or not birth.narrow:
         return None
     if birth.finite_in_float32 is False:
         return Against(TOO_LARGE.say())
@@ -71,12 +73,19 @@ def weigh(case: Case) -> Claim | Against | None:
     outcome, evidence = in_full_precision(case)
     if case.trouble.seen_in == "trace":
         evidence = (SILENT.say(), *evidence)
-    why = _why(case)
+    why = _why(birth)
     if outcome.finite is True:
         return Claim("likely" if _scaled(case) else "proved", why, evidence, 2.0)
     if outcome.finite is False:
         return Claim("possible", why, evidence, 2.0)
     return Claim("likely", why, evidence, 2.0)
+
+
+def _overflowed(case: Case) -> BirthOp | None:
+    """The op that left the range: the birth op, or the one that prepared the data that it was given."""
+    if case.birth is None:
+        return None
+    return case.birth if case.mechanism.kind == OVERFLOW else overflow_in_data(case)
 
 
 def in_full_precision(case: Case) -> tuple[Outcome, tuple[str, ...]]:
@@ -98,9 +107,8 @@ def _scaled(case: Case) -> bool:
     return case.phase == "backward" and ("scale" in case.events or "unscale" in case.events)
 
 
-def _why(case: Case) -> str:
-    birth, mechanism = case.birth, case.mechanism
-    assert birth is not None
+def _why(birth: BirthOp) -> str:
+    mechanism = mechanism_of(birth)
     dtype = birth.dtype or torch.float16
     return WHY.say(
         op=birth.name,

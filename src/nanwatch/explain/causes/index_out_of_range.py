@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nanwatch.explain.case import Case
 from nanwatch.explain.claim import Against, Claim, Page
-from nanwatch.explain.experiments.valid_indices import Lookup
+from nanwatch.explain.experiments.valid_indices import Lookup, on_tape
 from nanwatch.explain.lineage import Node
 from nanwatch.explain.remedies import offer
 from nanwatch.explain.samples import about_rows
@@ -16,21 +16,23 @@ from nanwatch.replay.samples import batch_size
 PAGE = Page(
     Text("Index out of range", "索引越界"),
     Text(
-        "An id, a label or a position points where it should not. Beyond the end torch raises; below zero it does not: "
-        "-1 counts from the end, so an unknown word, a missing label or the interval left of the first knot silently "
-        "reads the last entry, which is a spare, a masked action or another interval.",
+        "An id, a label or a position points where it should not. Beyond the end torch raises; below zero "
+        "it does not: -1 counts from the end, so an unknown word, a missing label or the interval left of "
+        "the first knot silently reads the last entry, which is a spare, a masked action or another "
+        "interval.",
         "id、标签或位置指向了不该指的地方。超出末尾时 torch 会报错；小于零时却不会：-1 从末尾倒数，"
         "于是未知词、缺失的标签或第一个节点左边的区间，会悄悄读到最后一项：备用项、被屏蔽的动作或别的区间。",
     ),
     Text(
-        "The index and the size of the table; the bad values are exactly those that were looked up with it, or the step "
-        "with valid indices runs finite.",
+        "The index and the size of the table; the bad values are exactly those that were looked up with it, "
+        "or the step with valid indices runs finite.",
         "索引值与表的大小；坏值恰好就是用它查出来的那些，或者换成有效索引后这一步结果有限。",
     ),
     Text(
-        "Check ids where they are made (`assert ids.min() >= 0`), give unknown words and ended episodes a row of their "
-        "own or mask them, clamp positions to the table.",
-        "在产生 id 的地方检查（`assert ids.min() >= 0`），给未知词和已结束的回合单独一行或加掩码，把位置夹到表的范围内。",
+        "Check ids where they are made (`assert ids.min() >= 0`), give unknown words and ended episodes a "
+        "row of their own or mask them, clamp positions to the table.",
+        "在产生 id 的地方检查（`assert ids.min() >= 0`），给未知词和已结束的回合单独一行或加掩码，把位置夹到"
+        "表的范围内。",
     ),
     ("fwd_sensor_calibration", "fwd_dose_curve", "loss_replayed_actions"),
 )
@@ -56,7 +58,7 @@ def weigh(case: Case) -> Claim | Against | None:
     if suspect is None:
         return None
     outcome = case.outcome("valid-indices")
-    lookups: list[Lookup] = outcome.value or []
+    lookups: list[Lookup] = [*(outcome.value or ()), *on_tape(case)]
     fitting = next((one for one in lookups if one.lowest == _lowest(suspect)), None)
     if fitting is None:
         return None

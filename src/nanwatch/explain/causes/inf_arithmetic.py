@@ -5,7 +5,7 @@ from __future__ import annotations
 from nanwatch.explain.birth import BirthOp
 from nanwatch.explain.case import Case
 from nanwatch.explain.claim import Against, Claim, Page
-from nanwatch.explain.infinities import Origin, masked_row, origins
+from nanwatch.explain.infinities import Origin, masked_row, origins, origins_of_birth
 from nanwatch.explain.masks import mask_constant
 from nanwatch.explain.mechanism import INF_ARITHMETIC, UNKNOWN, Mechanism, mechanism_of
 from nanwatch.explain.remedies import offer
@@ -71,9 +71,7 @@ def _nan_out_of_infinity(case: Case) -> tuple[BirthOp, Mechanism, list[Origin]] 
     if case.birth is not None:
         if case.mechanism.kind != INF_ARITHMETIC:
             return None
-        node = case.lineage.node_of(case.birth.op)
-        op = None if node is None or node.op is None else case.lineage.ops.get(node.op)
-        return case.birth, case.mechanism, [] if op is None else origins(case, case.lineage, op)
+        return case.birth, case.mechanism, origins_of_birth(case)
     if case.phase != "data" or not any(n.posinf or n.neginf for n in case.located.birth.outputs):
         return None
     for op in case.lineage.ops.values():
@@ -81,7 +79,7 @@ def _nan_out_of_infinity(case: Case) -> tuple[BirthOp, Mechanism, list[Origin]] 
             birth = BirthOp(op)
             mechanism = mechanism_of(birth)
             if mechanism.kind in (INF_ARITHMETIC, UNKNOWN):
-                return birth, mechanism, origins(case, case.lineage, op)
+                return birth, mechanism, origins(case, case.lineage.ops, op)
             return None
     return None
 
@@ -91,11 +89,20 @@ def _meets(birth: BirthOp, mechanism: Mechanism) -> tuple[str, float, str, float
     operand twice."""
     names = [n for n in birth.arguments if birth.at_bad(n) is not None][:2]
     if len(names) == 2 and birth.name in ("mul", "sub", "add", "div", "addcmul", "xlogy", "addcdiv", "rsub"):
-        first, second = birth.at_bad(names[0]), birth.at_bad(names[1])
-        if first is not None and second is not None and first.numel() and second.numel():
-            return names[0], float(first[0]), names[1], float(second[0])
+        first, second = (_at_nan(birth, n) for n in names)
+        if first is not None and second is not None:
+            return names[0], first, names[1], second
     value = mechanism.value if mechanism.value is not None else float("inf")
     return (mechanism.operand, value, mechanism.operand, value) if mechanism.operand else None
+
+
+def _at_nan(birth: BirthOp, name: str) -> float | None:
+    """The operand at the first NaN of the output."""
+    values = birth.at_bad(name)
+    if values is None or birth.output is None or birth.bad is None:
+        return None
+    nan = birth.output[birth.bad].isnan()
+    return float(values[nan][0]) if bool(nan.any()) else None
 
 
 def _why(birth: BirthOp, mechanism: Mechanism) -> str:

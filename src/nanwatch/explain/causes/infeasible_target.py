@@ -10,7 +10,7 @@ from nanwatch.explain.case import Case
 from nanwatch.explain.claim import Against, Claim, Page
 from nanwatch.explain.doubts import changed_since, happens_again
 from nanwatch.explain.mechanism import DIVIDE_BY_ZERO, INVALID_DOMAIN, LOG_OF_ZERO
-from nanwatch.explain.provenance import MARKS, Seen, nature, only_data, seen
+from nanwatch.explain.provenance import MARKS, SUMS, Seen, made_by, nature, only_data, seen
 from nanwatch.explain.remedies import offer
 from nanwatch.explain.text import Text
 from nanwatch.records import Remedy
@@ -19,30 +19,32 @@ from nanwatch.watching.stack import is_library
 PAGE = Page(
     title=Text("A target the loss cannot reach", "损失无法达到的目标"),
     meaning=Text(
-        "The model may be fine; the loss of this target is infinite whatever it says. The correct class was masked "
-        "to -inf, the transcript is longer than the audio has frames (CTC needs one more for every repeated "
-        "letter), the observed value lies outside of the support of the distribution, or a soft target gives "
-        "weight to a class that has none.",
-        "模型可能没有问题：不论它给出什么，这个目标的损失都是无穷。正确类别被掩码成了 -inf；转写文本比音频帧数还长"
-        "（CTC 中每个重复字母还需多一帧）；观测值落在分布的支撑集之外；或软标签给了概率为零的类别权重。",
+        "The model may be fine; the loss of this target is infinite whatever it says. The correct class was "
+        "masked to -inf, the transcript is longer than the audio has frames (CTC needs one more for every "
+        "repeated letter), the observed value lies outside of the support of the distribution, or a soft "
+        "target gives weight to a class that has none.",
+        "模型可能没有问题：不论它给出什么，这个目标的损失都是无穷。正确类别被掩码成了 -inf；转写文本比音频帧"
+        "数还长（CTC 中每个重复字母还需多一帧）；观测值落在分布的支撑集之外；或软标签给了概率为零的类别权"
+        "重。",
     ),
     proof=Text(
-        "The target against the domain of the loss: its log-probability is -inf while others in the row are finite, "
-        "its length against the input, its value against the support.",
-        "将目标与损失的定义域对照：目标的对数概率为 -inf，而同一行的其他类别有限；目标长度与输入长度；目标值与支撑集。",
+        "The target against the domain of the loss: its log-probability is -inf while others in the row are "
+        "finite, its length against the input, its value against the support.",
+        "将目标与损失的定义域对照：目标的对数概率为 -inf，而同一行的其他类别有限；目标长度与输入长度；目标值"
+        "与支撑集。",
     ),
     cures=Text(
-        "Find out which is wrong, the target or the mask. Never mask the target itself; drop or repair the samples "
-        "whose target cannot be reached; for CTC set zero_infinity=True or drop such pairs; move targets off the "
-        "edge of the support (clamp to eps .. 1 - eps).",
-        "先弄清错的是目标还是掩码。不要把目标本身掩掉；删除或修正无法达到的样本；对 CTC 设置 zero_infinity=True 或"
-        "丢弃这类样本；把目标从支撑集边界移开（截断到 eps .. 1 - eps）。",
+        "Find out which is wrong, the target or the mask. Never mask the target itself; drop or repair the "
+        "samples whose target cannot be reached; for CTC set zero_infinity=True or drop such pairs; move "
+        "targets off the edge of the support (clamp to eps .. 1 - eps).",
+        "先弄清错的是目标还是掩码。不要把目标本身掩掉；删除或修正无法达到的样本；对 CTC 设置 "
+        "zero_infinity=True 或丢弃这类样本；把目标从支撑集边界移开（截断到 eps .. 1 - eps）。",
     ),
     examples=("loss_parser_transitions", "loss_ctc_too_long", "loss_ratings_beta", "loss_arrival_windows"),
 )
 MASKED = Text(
-    "{places} of {count} targets point at a class whose log-probability is -inf, while other classes of the row are "
-    "finite.",
+    "{places} of {count} targets point at a class whose log-probability is -inf, while other classes of the "
+    "row are finite.",
     "{count} 个目标中有 {places} 个指向对数概率为 -inf 的类别，而同一行的其他类别是有限的。",
 )
 PICKED = Text(
@@ -57,12 +59,18 @@ SOFT = Text(
     "The target gives weight to {places} class(es) whose log-probability is -inf.",
     "目标给 {places} 个对数概率为 -inf 的类别分配了权重。",
 )
+SUMMED = Text(
+    "{op} takes the log-probability of every class, and {places} of them are masked to -inf.",
+    "{op} 计入了每个类别的对数概率，而其中 {places} 个被掩码为 -inf。",
+)
 OUTSIDE = Text(
-    "{places} of {count} targets lie outside of, or on the edge of, the support of {distribution}: {op} of {value:g}.",
+    "{places} of {count} targets lie outside of, or on the edge of, the support of {distribution}: {op} of "
+    "{value:g}.",
     "{count} 个目标中有 {places} 个落在 {distribution} 的支撑集之外或边界上：{op}({value:g})。",
 )
 INDICATOR = Text(
-    "{op} is taken of a condition that is false at {places} of {count} places: the target lies outside of its bounds.",
+    "{op} is taken of a condition that is false at {places} of {count} places: the target lies outside of "
+    "its bounds.",
     "{op} 的操作数是一个条件，{count} 处中有 {places} 处不成立：目标落在界限之外。",
 )
 FROM_DATA = Text("the operand is computed from the target alone", "操作数只由目标算出")
@@ -87,9 +95,9 @@ def weigh(case: Case) -> Claim | Against | None:
         or _outside_of_support(case, found)
         or _at_zero(case, found)
     )
-    if isinstance(claim, Claim) and claim.certainty == "proved":
-        if not happens_again(case, found) or changed_since(case):
-            return Claim("likely", claim.why, claim.evidence, claim.weight)
+    shaky = not happens_again(case, found) or changed_since(case)
+    if isinstance(claim, Claim) and claim.certainty == "proved" and shaky:
+        return Claim("likely", claim.why, claim.evidence, claim.weight)
     return claim
 
 
@@ -154,16 +162,30 @@ def _picked(case: Case, found: Seen) -> Claim | Against | None:
 
 
 def _soft_target(case: Case, found: Seen) -> Claim | None:
-    """Weights times log-probabilities, with a weight where the log-probability is -inf."""
-    birth = found.birth
-    if birth.name != "mul" or birth.bad is None or birth.op.makes_nan or case.phase != "loss":
+    """Weights times log-probabilities, with a weight where the log-probability is -inf; or their plain sum."""
+    if case.phase != "loss" or found.birth.op.makes_nan or found.node is None:
         return None
+    if found.birth.name == "mul":
+        return _weighted(case, found)
+    given = found.node.given.get("self")
+    if found.birth.name not in ("sum", "mean") or given is None or not given.neginf:
+        return None
+    for maker in made_by(found.lineage, found.node, "self"):
+        if maker.base == "_log_softmax":
+            return Claim("proved", SUMMED.say(op=found.birth.name, places=given.neginf), (), 2.0)
+        if maker.base == "mul" and maker.op is not None:
+            return _weighted(case, Seen(BirthOp(found.lineage.ops[maker.op]), maker, found.lineage))
+    return None
+
+
+def _weighted(case: Case, found: Seen) -> Claim | None:
+    birth = found.birth
     for name, other in (("self", "other"), ("other", "self")):
         scores, weights = birth.at_bad(name), birth.at_bad(other)
         if scores is None or weights is None or not bool((scores == float("-inf")).all()):
             continue
-        if bool((weights != 0).all()) and bool(torch.isfinite(weights).all()):
-            certainty = "proved" if found.node is not None and _is_data(case, found, other) else "likely"
+        if birth.bad is not None and bool((weights != 0).all()) and bool(torch.isfinite(weights).all()):
+            certainty = "proved" if _is_data(case, found, other) else "likely"
             return Claim(certainty, SOFT.say(places=int(birth.bad.sum())), (), 2.0)
     return None
 
@@ -185,16 +207,18 @@ def _outside_of_support(case: Case, found: Seen) -> Claim | None:
         why = OUTSIDE.say(distribution=distribution, value=value, **numbers)
         return Claim("proved", why, (FROM_DATA.say(),), 2.0)
     indicator = found.mechanism.kind == LOG_OF_ZERO and nature(found.lineage, found.node, operand) == MARKS
-    if indicator and case.phase == "loss" and not _is_state_only(found, operand):
+    if indicator and case.phase == "loss" and _is_condition(found, operand):
         certainty = "proved" if distribution is not None else "likely"
         return Claim(certainty, INDICATOR.say(**numbers), (), 2.0)
     return None
 
 
-def _is_state_only(found: Seen, operand: str) -> bool:
-    """A mask from outside, as it is: somebody's additive mask."""
+def _is_condition(found: Seen, operand: str) -> bool:
+    """Whether the operand was computed from comparisons; not a mask from outside, nor a rounded probability."""
     assert found.node is not None
-    return found.lineage.maker(found.node, operand) is None
+    maker = found.lineage.maker(found.node, operand)
+    nearby = () if maker is None else (maker, *found.lineage.upstream(maker, 6))
+    return any(n.dtype == "bool" for each in nearby for n in (*each.outputs, *each.given.values()))
 
 
 def _distribution(birth: BirthOp) -> str | None:
@@ -211,7 +235,10 @@ def _at_zero(case: Case, found: Seen) -> Claim | None:
     """A logarithm of, or a division by, a target of zero in somebody's own loss."""
     if case.phase != "loss" or found.mechanism.kind not in (LOG_OF_ZERO, DIVIDE_BY_ZERO):
         return None
-    if not _is_data(case, found, found.mechanism.operand):
+    operand = found.mechanism.operand
+    if not _is_data(case, found, operand) or found.node is None:
+        return None
+    if any(m.base in SUMS for m in made_by(found.lineage, found.node, operand)):
         return None
     birth = found.birth
     places = 0 if birth.bad is None else int(birth.bad.sum())

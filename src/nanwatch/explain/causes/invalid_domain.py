@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from nanwatch.explain.case import Case
 from nanwatch.explain.claim import Against, Claim, Page
-from nanwatch.explain.doubts import doubts
+from nanwatch.explain.doubts import certainty, doubts
 from nanwatch.explain.mechanism import INVALID_DOMAIN, UNKNOWN
 from nanwatch.explain.provenance import made_by, seen
 from nanwatch.explain.remedies import offer
@@ -15,13 +15,13 @@ from nanwatch.records import Remedy
 PAGE = Page(
     title=Text("Outside the domain of the function", "超出函数的定义域"),
     meaning=Text(
-        "sqrt and log of a negative number, acos and asin beyond -1 .. 1, a fractional power of a negative, lgamma "
-        "at a pole: there is no real number to return, so the op returns NaN (or Inf at a pole). Often the operand "
-        "should have been inside and rounding pushed it out: a variance computed as E[x²] - E[x]², a cosine of "
-        "1.0000001; sometimes nothing keeps a learned value positive.",
-        "对负数开方或取对数、acos 与 asin 的自变量超出 -1 .. 1、负数的分数次幂、lgamma 的极点：没有实数可以返回，"
-        "于是算子给出 NaN（在极点给出 Inf）。操作数往往本该在定义域内，只是舍入误差把它推了出去：用 E[x²] - E[x]² "
-        "计算的方差、等于 1.0000001 的余弦；有时则是没有任何约束让学到的值保持为正。",
+        "sqrt and log of a negative number, acos and asin beyond -1 .. 1, a fractional power of a negative, "
+        "lgamma at a pole: there is no real number to return, so the op returns NaN (or Inf at a pole). "
+        "Often the operand should have been inside and rounding pushed it out: a variance computed as E[x²] "
+        "- E[x]², a cosine of 1.0000001; sometimes nothing keeps a learned value positive.",
+        "对负数开方或取对数、acos 与 asin 的自变量超出 -1 .. 1、负数的分数次幂、lgamma 的极点：没有实数可以"
+        "返回，于是算子给出 NaN（在极点给出 Inf）。操作数往往本该在定义域内，只是舍入误差把它推了出去：用 "
+        "E[x²] - E[x]² 计算的方差、等于 1.0000001 的余弦；有时则是没有任何约束让学到的值保持为正。",
     ),
     proof=Text("The operand where the result is bad.", "结果异常处的操作数。"),
     cures=Text(
@@ -37,6 +37,7 @@ WHY = Text(
     "{op} 在 {value:.6g} 处没有定义；其操作数 {count} 个值中有 {places} 个超出定义域。",
 )
 MADE = Text("the operand was made by {maker}", "操作数由 {maker} 得到")
+MOMENT = Text("a second moment of the optimizer", "优化器的二阶矩")
 DOUBT = Text("open: {what}", "存疑：{what}")
 
 
@@ -56,10 +57,10 @@ def weigh(case: Case) -> Claim | Against | None:
     )
     open_questions = doubts(case, found, operand)
     if case.phase == "optimizer" and "sqrt" in found.birth.name:
-        open_questions.append("a negative second moment")
+        open_questions.append(MOMENT.say())
     makers = [] if found.node is None else list(made_by(found.lineage, found.node, operand))
     evidence = [MADE.say(maker=m.base) for m in makers[:1]] + [DOUBT.say(what=d) for d in open_questions]
-    return Claim("likely" if open_questions else "proved", why, tuple(evidence), 1.0)
+    return Claim(certainty(case, found, open_questions), why, tuple(evidence), 1.0)
 
 
 def remedies(case: Case) -> list[Remedy]:

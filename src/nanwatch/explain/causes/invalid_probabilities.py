@@ -7,31 +7,34 @@ import torch
 from nanwatch.explain.birth import BirthOp
 from nanwatch.explain.case import Case
 from nanwatch.explain.claim import Against, Claim, Page
-from nanwatch.explain.mechanism import DIVIDE_BY_ZERO, INVALID_DOMAIN, LOG_OF_ZERO
+from nanwatch.explain.mechanism import DIVIDE_BY_ZERO, INVALID_DOMAIN
 from nanwatch.explain.remedies import offer
 from nanwatch.explain.samples import about_rows
 from nanwatch.explain.state import born_at, short
 from nanwatch.explain.text import Text
 from nanwatch.records import Remedy
-from nanwatch.watching.stack import is_library
+from nanwatch.watching.stack import Stack, is_library
 from nanwatch.watching.tape import Entry
 
 PAGE = Page(
     Text("Invalid probabilities", "无效的概率"),
     Text(
-        "What is sampled from, or scored, is no distribution: all probabilities of a row are zero (a filter took every "
-        "token, no action is allowed, two distributions are equal and their difference is taken), one is negative, or "
-        "they do not add up. Dividing by their sum, or `multinomial`, then gives NaN or raises.",
-        "用来采样或计算似然的并不是一个分布：某一行的概率全为零（过滤器删掉了所有 token、没有可行的动作、"
-        "两个分布相等而取了差），有负值，或者加起来不为一。再除以它们的和，或调用 `multinomial`，就得到 NaN 或报错。",
+        "What is sampled from, or scored, is no distribution: all probabilities of a row are zero (a filter "
+        "took every token, no action is allowed, two distributions are equal and their difference is "
+        "taken), one is negative, or they do not add up. Dividing by their sum, or `multinomial`, then "
+        "gives NaN or raises.",
+        "用来采样或计算似然的并不是一个分布：某一行的概率全为零（过滤器删掉了所有 token、没有可行的动作、两"
+        "个分布相等而取了差），有负值，或者加起来不为一。再除以它们的和，或调用 `multinomial`，就得到 NaN 或"
+        "报错。",
     ),
     Text(
         "The parameters of the distribution: the row that sums to zero, the value below zero.",
         "分布的参数：和为零的那一行，或小于零的那个值。",
     ),
     Text(
-        "Keep at least one choice in every row (the most likely token, a no-op action), work with logits and a masked "
-        "softmax instead of products of probabilities, and fall back to the unfiltered distribution when nothing is left.",
+        "Keep at least one choice in every row (the most likely token, a no-op action), work with logits "
+        "and a masked softmax instead of products of probabilities, and fall back to the unfiltered "
+        "distribution when nothing is left.",
         "每一行至少保留一个选项（最可能的 token、空操作），用 logits 加掩码 softmax 代替概率相乘；"
         "如果什么都不剩，就退回到未过滤的分布。",
     ),
@@ -59,11 +62,10 @@ def weigh(case: Case) -> Claim | Against | None:
         return None
     if case.mechanism.kind == DIVIDE_BY_ZERO:
         return _without_mass(case, birth, used)
-    if case.mechanism.kind in (INVALID_DOMAIN, LOG_OF_ZERO) and case.mechanism.value is not None:
-        if case.mechanism.value < 0 and _in_distribution(birth):
-            line = born_at(case)
-            why = NEGATIVE.say(op=birth.name, line=line, value=short(case.mechanism.value))
-            return Claim("likely", why, (used,), 2.0)
+    value = case.mechanism.value
+    if case.mechanism.kind == INVALID_DOMAIN and value is not None and value < 0 and _in_distribution(birth):
+        why = NEGATIVE.say(op=birth.name, line=born_at(case), value=short(value))
+        return Claim("likely", why, (used,), 2.0)
     return None
 
 
@@ -76,7 +78,8 @@ def _without_mass(case: Case, birth: BirthOp, used: str) -> Claim | None:
         zero = (total == 0).expand(values.shape)
     except RuntimeError:
         return None
-    if total.numel() >= values.numel() and values.numel() > 1 or bool((values[zero] != 0).any()):
+    elementwise = total.numel() >= values.numel() > 1
+    if elementwise or bool((values[zero] != 0).any()):
         return None
     why = NO_MASS.say(line=born_at(case), rows=int((total == 0).sum()), count=total.numel())
     evidence = (used, *about_rows(case, case.located.birth.samples))
@@ -84,7 +87,8 @@ def _without_mass(case: Case, birth: BirthOp, used: str) -> Claim | None:
 
 
 def _used_for(case: Case, birth: BirthOp) -> str | None:
-    """That the values are probabilities: a distribution of torch computes with them, or they are sampled from."""
+    """That the values are probabilities: a distribution of torch computes with them, or they are sampled
+    from."""
     if _in_distribution(birth):
         return DISTRIBUTION.say()
     after = _after(case, birth)
@@ -96,6 +100,8 @@ def _used_for(case: Case, birth: BirthOp) -> str | None:
     for each in () if node is None else lineage.downstream(node, 20):
         if each.base in SAMPLING:
             return SAMPLED.say(op=each.base)
+        if _by_distribution(each.stack):
+            return DISTRIBUTION.say()
     return None
 
 
@@ -113,8 +119,12 @@ def _draws(entry: Entry) -> bool:
 
 
 def _in_distribution(birth: BirthOp) -> bool:
-    """Whether the op was called by torch.distributions, on behalf of the program."""
-    for code, _ in birth.op.stack:
+    return _by_distribution(birth.op.stack)
+
+
+def _by_distribution(stack: Stack) -> bool:
+    """Whether an op was called by torch.distributions, on behalf of the program."""
+    for code, _ in stack:
         if not is_library(code.co_filename):
             return False
         if "/torch/distributions/" in code.co_filename.replace("\\", "/"):

@@ -1,4 +1,4 @@
-"""optimizer-state: moments or other state are non-finite, negative or swapped, though the gradients are fine."""
+"""optimizer-state: moments are non-finite, negative or swapped, though the gradients are fine."""
 
 from __future__ import annotations
 
@@ -16,21 +16,24 @@ from nanwatch.tensors import is_finite
 PAGE = Page(
     Text("Optimizer state", "优化器状态"),
     Text(
-        "The gradients and the weights are fine, but what the optimizer remembers is not: a second moment that is "
-        "negative, moments that were swapped or belong to other parameters, state that was restored from a format "
-        "that cannot hold it. The root of a negative second moment is NaN, and one update spreads it over the weights.",
+        "The gradients and the weights are fine, but what the optimizer remembers is not: a second moment "
+        "that is negative, moments that were swapped or belong to other parameters, state that was restored "
+        "from a format that cannot hold it. The root of a negative second moment is NaN, and one update "
+        "spreads it over the weights.",
         "梯度和权重都正常，但优化器记住的东西不对：二阶矩为负、动量互换或属于别的参数、"
         "从存不下它的格式中恢复的状态。负的二阶矩开方得到 NaN，一次更新就会把它传遍权重。",
     ),
     Text(
-        "The state tensor that cannot be what it is (a negative mean of squares, a mean whose square exceeds the mean "
-        "of squares), while gradient and weight are finite; the same update with fresh state is finite.",
+        "The state tensor that cannot be what it is (a negative mean of squares, a mean whose square "
+        "exceeds the mean of squares), while gradient and weight are finite; the same update with fresh "
+        "state is finite.",
         "状态张量出现了不可能的值（平方的均值为负，或均值的平方大于平方的均值），而梯度与权重都有限；"
         "换成全新状态，同一次更新结果有限。",
     ),
     Text(
-        "Start with fresh optimizer state, or load the state that belongs to this model: same order of parameters, "
-        "same optimizer, full precision. After a rollback of the weights, roll back the state too.",
+        "Start with fresh optimizer state, or load the state that belongs to this model: same order of "
+        "parameters, same optimizer, full precision. After a rollback of the weights, roll back the state "
+        "too.",
         "用全新的优化器状态开始，或加载真正属于此模型的状态：参数顺序一致、优化器一致、保持全精度。"
         "回滚权重时也要回滚状态。",
     ),
@@ -65,11 +68,13 @@ PAIRS = (("grad_avg", "square_avg"),)
 
 
 def weigh(case: Case) -> Claim | Against | None:
-    if case.phase not in ("optimizer", "weights") or case.trouble.seen_in == "hyperparameter":
-        return None
-    if case.phase == "weights" and case.located.op is not None:
-        return None
     states = of_optimizer(case)
+    if case.trouble.seen_in == "hyperparameter" or not states:
+        return None
+    if case.phase not in ("optimizer", "weights"):
+        return _written_bad(case, states)
+    if case.phase == "weights" and case.located.op is not None:
+        return _written_bad(case, states)
     why = _negative(states) or _swapped(states) or _negative_root(case, states)
     if why is None:
         return _not_finite(case, states)
@@ -137,11 +142,21 @@ def _not_finite(case: Case, states: list[Held]) -> Claim | None:
         return None
     birth = case.birth
     came_in = birth is not None and case.phase == "optimizer" and bool(birth.op.bad_inputs)
-    if not came_in:
+    if not came_in and (birth is not None or case.outcome("fresh-optimizer-state").finite is not True):
         return None
-    first = bad[0]
-    why = NOT_FINITE.say(name=first.name, bad=count_bad(first.tensor), count=first.tensor.numel())
-    return Claim("likely", why, (), 3.0)
+    return Claim("likely", _said(bad[0]), (), 3.0)
+
+
+def _written_bad(case: Case, states: list[Held]) -> Claim | None:
+    """The op that brought it in wrote it into the state."""
+    op = case.located.op
+    written = set() if op is None else {o.key for o in op.bad_outputs}
+    mine = next((s for s in states if s.key in written), None)
+    return None if mine is None else Claim("proved", _said(mine), (), 3.0)
+
+
+def _said(state: Held) -> str:
+    return NOT_FINITE.say(name=state.name, bad=count_bad(state.tensor), count=state.tensor.numel())
 
 
 def remedies(case: Case) -> list[Remedy]:

@@ -27,10 +27,10 @@ from nanwatch.tensors import is_finite
 PAGE = Page(
     Text("Running statistics", "运行统计量"),
     Text(
-        "A layer keeps statistics from step to step (BatchNorm's mean and variance, an observation filter, the range "
-        "of an observer, an average of weights), and they became NaN, infinite, negative or zero at some earlier "
-        "step. One bad batch is enough, even one that was skipped afterwards: the statistics are taken in the forward "
-        "pass. Often nothing shows until the model is evaluated.",
+        "A layer keeps statistics from step to step (BatchNorm's mean and variance, an observation filter, "
+        "the range of an observer, an average of weights), and they became NaN, infinite, negative or zero "
+        "at some earlier step. One bad batch is enough, even one that was skipped afterwards: the "
+        "statistics are taken in the forward pass. Often nothing shows until the model is evaluated.",
         "某一层逐步保存着统计量（BatchNorm 的均值和方差、观测滤波器、量程观察器、权重的滑动平均），"
         "它们在更早的某一步变成了 NaN、无穷、负数或零。一个坏批次就足够了，即使这个批次后来被跳过："
         "统计量在前向时就已更新。往往要到评估模型时才会显露。",
@@ -40,8 +40,9 @@ PAGE = Page(
         "缓冲区本身是坏的；换成全新的统计量，同一步的结果是有限的。",
     ),
     Text(
-        "Reset the statistics (`reset_running_stats()`) and let them be learned again, or go back to a checkpoint; put "
-        "buffers back when a step is skipped; compute a variance with a stable formula and keep it above an eps.",
+        "Reset the statistics (`reset_running_stats()`) and let them be learned again, or go back to a "
+        "checkpoint; put buffers back when a step is skipped; compute a variance with a stable formula and "
+        "keep it above an eps.",
         "重置统计量（`reset_running_stats()`）后重新积累，或回到较早的检查点；跳过一步时也要恢复缓冲区；"
         "用稳定的公式计算方差，并保证它不小于 eps。",
     ),
@@ -72,7 +73,9 @@ def weigh(case: Case) -> Claim | Against | None:
 
 def _non_finite(case: Case) -> Claim | None:
     """Buffers that an earlier step made bad, and this one read; or that this very op spoils."""
-    if case.phase not in ("weights", "forward"):
+    if case.phase not in ("weights", "forward", "data") or (
+        case.phase == "data" and case.located.op is not None
+    ):
         return None
     bad = [h for h in bad_weights(case) if h.kind == BUFFER]
     kept = [h for h in bad if is_statistic(case, h)]
@@ -161,8 +164,8 @@ def _made_of(case: Case, lineage: Lineage, node: Node, operand: str, kept: list[
 
 
 def _keys_of(case: Case, lineage: Lineage, kept: list[Held]) -> dict[int, str]:
-    """Memory of the statistics -> their name. A replay works on copies of those that the step changes: such a copy
-    is known by what it holds."""
+    """Memory of the statistics -> their name. A replay works on copies of those that the step changes: such
+    a copy is known by what it holds."""
     names = {h.key: h.name for h in kept}
     known = {id(t) for t in (*case.tape.used.values(), *case.tape.made.values())}
     values = [(h.name, value) for h in kept for value in (h.tensor, *_before(case, h))]

@@ -15,26 +15,29 @@ PAGE = Page(
     title=Text("A derivative that is infinite at this point", "在该点导数为无穷大"),
     meaning=Text(
         "The loss is finite; the gradient is not. Some functions have a point where they are perfectly well "
-        "defined and their slope is not: sqrt(0), a norm of a zero vector written by hand, x**0.3 at 0, acos(1), "
-        "atan2(0, 0), the singular vectors of a matrix with repeated singular values. Autograd multiplies the "
-        "incoming gradient by that slope: a finite number times infinity is Inf, zero times infinity is NaN.",
-        "损失是有限的，梯度却不是。有些函数在某一点取值正常，斜率却没有定义：sqrt(0)、手写的零向量范数、x**0.3 在 0 处、"
-        "acos(1)、atan2(0, 0)、有重复奇异值的矩阵的奇异向量。自动求导把传入的梯度乘以这个斜率：有限数乘无穷得 Inf，"
-        "零乘无穷得 NaN。",
+        "defined and their slope is not: sqrt(0), a norm of a zero vector written by hand, x**0.3 at 0, "
+        "acos(1), atan2(0, 0), the singular vectors of a matrix with repeated singular values. Autograd "
+        "multiplies the incoming gradient by that slope: a finite number times infinity is Inf, zero times "
+        "infinity is NaN.",
+        "损失是有限的，梯度却不是。有些函数在某一点取值正常，斜率却没有定义：sqrt(0)、手写的零向量范数、"
+        "x**0.3 在 0 处、acos(1)、atan2(0, 0)、有重复奇异值的矩阵的奇异向量。自动求导把传入的梯度乘以这个斜"
+        "率：有限数乘无穷得 Inf，零乘无穷得 NaN。",
     ),
     proof=Text(
-        "The forward pass is finite, the first non-finite value appears in the backward pass, in the derivative of "
-        "that op, at the point where it is infinite; and the loss does depend on the value there.",
-        "前向有限；第一个非有限值出现在反向传播中，正是该算子在导数为无穷的点上的导数；并且损失确实依赖该处的值。",
+        "The forward pass is finite, the first non-finite value appears in the backward pass, in the "
+        "derivative of that op, at the point where it is infinite; and the loss does depend on the value "
+        "there.",
+        "前向有限；第一个非有限值出现在反向传播中，正是该算子在导数为无穷的点上的导数；并且损失确实依赖该处"
+        "的值。",
     ),
     cures=Text(
-        "Keep the operand away from the point: sqrt(x + eps) or sqrt(x.clamp(min=eps)) instead of sqrt(x), with "
-        "the eps inside; clamp the argument of acos to -1 + eps .. 1 - eps; use torch.linalg.vector_norm, whose "
-        "gradient at zero is defined as zero, or the squared length if that will do. An eps added outside, "
-        "sqrt(x) + eps, does not help.",
-        "让操作数避开这一点：用 sqrt(x + eps) 或 sqrt(x.clamp(min=eps)) 代替 sqrt(x)，eps 要放在里面；把 acos 的"
-        "自变量截断到 -1 + eps .. 1 - eps；使用 torch.linalg.vector_norm（它在零处的梯度定义为零），或在可行时改用"
-        "长度的平方。把 eps 加在外面（sqrt(x) + eps）没有用。",
+        "Keep the operand away from the point: sqrt(x + eps) or sqrt(x.clamp(min=eps)) instead of sqrt(x), "
+        "with the eps inside; clamp the argument of acos to -1 + eps .. 1 - eps; use "
+        "torch.linalg.vector_norm, whose gradient at zero is defined as zero, or the squared length if that "
+        "will do. An eps added outside, sqrt(x) + eps, does not help.",
+        "让操作数避开这一点：用 sqrt(x + eps) 或 sqrt(x.clamp(min=eps)) 代替 sqrt(x)，eps 要放在里面；把 "
+        "acos 的自变量截断到 -1 + eps .. 1 - eps；使用 torch.linalg.vector_norm（它在零处的梯度定义为零），"
+        "或在可行时改用长度的平方。把 eps 加在外面（sqrt(x) + eps）没有用。",
     ),
     examples=(
         "bwd_sqrt_of_sum_of_squares",
@@ -44,7 +47,8 @@ PAGE = Page(
     ),
 )
 WHY = Text(
-    "The forward value of {op} is finite, but at {places} place(s) it lies where the derivative of {op} is infinite.",
+    "The forward value of {op} is finite, but at {places} place(s) it lies where the derivative of {op} is "
+    "infinite.",
     "{op} 的前向值有限，但有 {places} 处正好落在 {op} 的导数为无穷大的点上。",
 )
 NEAR = Text(
@@ -61,7 +65,7 @@ NOT_USED = Text(
 
 def weigh(case: Case) -> Claim | Against | None:
     found = derivative_of(case)
-    if found is None or is_masked_softmax(found.forward):
+    if found is None or is_masked_softmax(found.forward) or found.hidden:
         return None
     unused = discarded(case, found)
     if unused:
@@ -70,8 +74,6 @@ def weigh(case: Case) -> Claim | Against | None:
     evidence = [FINITE.say(node=node or "")]
     if unused is False:
         evidence.append(USED.say())
-    if found.hidden:
-        return Claim("possible", WHY.say(op=found.name, places=found.places), tuple(evidence), 1.0)
     if not found.singular:
         return Claim("likely", NEAR.say(op=found.name, places=found.places), tuple(evidence), 2.0)
     sure = unused is False and not narrow_before(found.found, "") and happens_again(case, found.found)

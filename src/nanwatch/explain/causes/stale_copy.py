@@ -13,7 +13,7 @@ from nanwatch.explain.claim import Against, Claim, Page
 from nanwatch.explain.instead import with_values
 from nanwatch.explain.lineage import Lineage, Node
 from nanwatch.explain.remedies import offer
-from nanwatch.explain.state import Held, all_entries, line_of, of_modules, short, writes_to
+from nanwatch.explain.state import Held, all_entries, line_of, makes, of_modules, short, writes_to
 from nanwatch.explain.text import Text
 from nanwatch.records import Remedy
 from nanwatch.tensors import is_finite
@@ -24,41 +24,42 @@ from nanwatch.watching.torch_functions import changes_its_input, written_to
 PAGE = Page(
     Text("Stale copy", "过期的副本"),
     Text(
-        "There are two of a tensor, or one is computed from the other, and only one of them was updated: the buffers of "
-        "an averaged model, the master weights on the host, a norm or a table that is computed once from weights "
-        "that are loaded later, a cache whose mask is not the one of its contents. The old one is used, and often it "
-        "still holds the zeros it was made with.",
-        "同一个张量有两份，或者一个由另一个算出，而只有其中一个被更新：平均模型的缓冲区、主机上的主权重、"
-        "在加载权重之前就算好的范数或表、掩码与内容不一致的缓存。被使用的是旧的那一份，里面常常还是初始的零。",
+        "There are two of a tensor, or one is computed from the other, and only one of them was updated: "
+        "the buffers of an averaged model, the master weights on the host, a norm or a table that is "
+        "computed once from weights that are loaded later, a cache whose mask is not the one of its "
+        "contents. The old one is used, and often it still holds the zeros it was made with.",
+        "同一个张量有两份，或者一个由另一个算出，而只有其中一个被更新：平均模型的缓冲区、主机上的主权重、在"
+        "加载权重之前就算好的范数或表、掩码与内容不一致的缓存。被使用的是旧的那一份，里面常常还是初始的零。",
     ),
     Text(
         "The two differ, and the step with the newer values in the place of the old runs finite.",
         "两份的值不同，而把旧值换成新值后，这一步结果有限。",
     ),
     Text(
-        "Copy buffers along with parameters (`load_state_dict`, `AveragedModel(use_buffers=True)`), recompute what is "
-        "derived from weights after loading them, take master copies last, tie weights again after loading.",
+        "Copy buffers along with parameters (`load_state_dict`, `AveragedModel(use_buffers=True)`), "
+        "recompute what is derived from weights after loading them, take master copies last, tie weights "
+        "again after loading.",
         "复制参数时连同缓冲区一起复制（`load_state_dict`、`AveragedModel(use_buffers=True)`），"
         "加载权重后重新计算由其导出的量，最后再取主权重副本，加载后重新绑定权重。",
     ),
     ("fwd_averaged_model", "fwd_cosine_head", "fwd_host_master_weights"),
 )
 TWIN = Text(
-    "{name} holds {value}; the same tensor of another copy of this model holds {other}, and with that the step "
-    "runs finite.",
+    "{name} holds {value}; the same tensor of another copy of this model holds {other}, and with that the "
+    "step runs finite.",
     "{name} 的值为 {value}；该模型另一份副本中的同名张量为 {other}，换成它后这一步结果有限。",
 )
 DERIVED = Text(
-    "{name} was computed at {line} from a tensor that has been changed since ({changed}); computed again it is "
-    "{other} instead of {value}, and with that the step runs finite.",
-    "{name} 在 {line} 处由一个张量算出，而那个张量后来又被改动（{changed}）；重新计算得到 {other} 而不是 {value}，"
-    "换成它后这一步结果有限。",
+    "{name} was computed at {line} from a tensor that has been changed since ({changed}); computed again it "
+    "is {other} instead of {value}, and with that the step runs finite.",
+    "{name} 在 {line} 处由一个张量算出，而那个张量后来又被改动（{changed}）；重新计算得到 {other} 而不是 "
+    "{value}，换成它后这一步结果有限。",
 )
 OVERWRITTEN = Text(
-    "{name} held {other} until {line} overwrote it with {value} from a copy that was taken before {name} was last "
-    "changed ({changed}); with {other} the step runs finite.",
-    "{name} 原为 {other}，在 {line} 处被一份副本的 {value} 覆盖，而那份副本是在 {name} 最后一次改动（{changed}）"
-    "之前取的；换回 {other} 后这一步结果有限。",
+    "{name} held {other} until {line} overwrote it with {value} from a copy that was taken before {name} "
+    "was last changed ({changed}); with {other} the step runs finite.",
+    "{name} 原为 {other}，在 {line} 处被一份副本的 {value} 覆盖，而那份副本是在 {name} 最后一次改动（"
+    "{changed}）之前取的；换回 {other} 后这一步结果有限。",
 )
 
 
@@ -101,7 +102,8 @@ def _shown(tensor: torch.Tensor) -> str:
 
 
 def _suspects(case: Case) -> list[Held]:
-    """Weights and buffers that the guilty operand is made of; all that the birth op hangs on if none is named."""
+    """Weights and buffers that the guilty operand is made of; all that the birth op hangs on if none is
+    named."""
     birth = case.birth
     assert birth is not None
     lineage = case.lineage
@@ -132,44 +134,59 @@ def _leaves(lineage: Lineage, node: Node, operand: str | None, within: int = 12)
 
 
 def _derived(case: Case, held: Held) -> _Newer | None:
-    entries = all_entries(case)
-    maker = next((e for e in writes_to(case, held.key) if _computes(e, held)), None)
-    if maker is None:
+    maker = next(writes_to(case, held.key), None)
+    if maker is None or maker.kind != "op" or _writes(maker, held.key):
         return None
-    at = entries.index(maker)
-    for tensor in tensors_in((maker.args, maker.kwargs)):
-        later = next((e for e in entries[at + 1 :] if _writes(e, key_of(tensor))), None)
-        if later is None or key_of(tensor) == held.key:
-            continue
-        value = _made_again(maker)
-        if value is not None and value.shape == held.tensor.shape and not torch.equal(value, held.tensor):
-            return _Newer(held, value, DERIVED, line_of(maker.stack), line_of(later.stack))
-    return None
+    changed: list[Entry] = []
+    try:
+        with torch.no_grad():
+            value = _computed_now(all_entries(case), held.tensor.detach(), changed)
+    except Exception:
+        return None
+    if (
+        not changed
+        or value.shape != held.tensor.shape
+        or torch.equal(value, held.tensor)
+        or not is_finite(value)
+    ):
+        return None
+    return _Newer(held, value, DERIVED, line_of(maker.stack), line_of(changed[0].stack))
 
 
-def _computes(entry: Entry, held: Held) -> bool:
-    if entry.kind != "op" or changes_its_input(entry.call, entry.kwargs):
-        return False
-    made = [t for t in tensors_in(entry.outputs) if key_of(t) == held.key]
-    given = {key_of(t) for t in tensors_in((entry.args, entry.kwargs))}
-    return bool(made) and bool(given) and held.key not in given
+def _computed_now(
+    entries: list[Entry], tensor: torch.Tensor, changed: list[Entry], depth: int = 10
+) -> torch.Tensor:
+    """What the tensor would hold if the calls that made it were made now. `changed` collects the calls that
+    have since written into what it was computed from."""
+    key = key_of(tensor)
+    at = next((i for i in reversed(range(len(entries))) if _touches(entries[i], key)), None)
+    if at is None or depth == 0 or entries[at].kind != "op" or _writes(entries[at], key):
+        if at is not None and _writes(entries[at], key):
+            changed.append(entries[at])
+        return tensor
+    maker = entries[at]
+    sources = tensors_in((maker.args, maker.kwargs))
+    later = [e for t in sources for e in entries[at + 1 :] if _writes(e, key_of(t))]
+    deeper: list[Entry] = []
+
+    def now(source: torch.Tensor) -> torch.Tensor:
+        return _computed_now(entries, source, deeper, depth - 1).detach().clone()
+
+    args, kwargs = map_tensors(maker.args, now), map_tensors(maker.kwargs, now)
+    changed += later or [e for e in deeper if entries.index(e) > at]
+    made = tensors_in(maker.call(*args, **kwargs))
+    fitting = [n for n, w in zip(made, tensors_in(maker.outputs), strict=False) if key_of(w) == key]
+    return fitting[0] if fitting else tensor
+
+
+def _touches(entry: Entry, key: int) -> bool:
+    return _writes(entry, key) or (entry.kind == "op" and makes(entry, key))
 
 
 def _writes(entry: Entry, key: int) -> bool:
     if entry.kind != "write" and not changes_its_input(entry.call, entry.kwargs):
         return False
     return any(key_of(t) == key for t in tensors_in(written_to(entry.args, entry.kwargs)))
-
-
-def _made_again(entry: Entry) -> torch.Tensor | None:
-    try:
-        with torch.no_grad():
-            args = map_tensors(entry.args, lambda t: t.detach().clone())
-            made = entry.call(*args, **map_tensors(entry.kwargs, lambda t: t.detach().clone()))
-    except Exception:
-        return None
-    found = tensors_in(made)
-    return found[0] if len(found) == 1 and is_finite(found[0]) else None
 
 
 # Overwritten by an older copy of itself
@@ -196,7 +213,7 @@ def _taken_from(entries: list[Entry], source: torch.Tensor, held: Held) -> Entry
     """The call by which `source` was copied from the tensor itself."""
     key = key_of(source)
     for _ in range(8):
-        made = next((e for e in reversed(entries) if _makes(e, key)), None)
+        made = next((e for e in reversed(entries) if e.kind == "op" and makes(e, key)), None)
         if made is None:
             return None
         given = tensors_in((made.args, made.kwargs))
@@ -206,13 +223,6 @@ def _taken_from(entries: list[Entry], source: torch.Tensor, held: Held) -> Entry
             return None
         key = key_of(given[0])
     return None
-
-
-def _makes(entry: Entry, key: int) -> bool:
-    """Makes new memory, not a view of it."""
-    if entry.kind != "op" or all(key_of(t) != key for t in tensors_in(entry.outputs)):
-        return False
-    return all(key_of(t) != key for t in tensors_in((entry.args, entry.kwargs)))
 
 
 # Another copy of the model

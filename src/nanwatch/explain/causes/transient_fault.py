@@ -74,7 +74,7 @@ def weigh(case: Case) -> Claim | Against | None:
         return None
     repeats = found.value
     if not repeats.alike:
-        return Claim("possible", PLAIN.say(), (UNLIKE.say(),), 4.0)
+        return Against(UNLIKE.say())  # it hangs on something that no record holds: a counter, a clock
     if not repeats.agrees:
         return _nothing_to_compare(case)
     why = WHY.say(bad=repeats.bad, count=repeats.count)
@@ -83,8 +83,8 @@ def weigh(case: Case) -> Claim | Against | None:
 
 
 def _nothing_to_compare(case: Case) -> Claim | None:
-    """No finite value is left in the record, or it differs: the state may have been another, unless nobody but
-    this thread was there to change it."""
+    """No finite value is left in the record, or it differs: the state may have been another, unless nobody
+    but this thread was there to change it."""
     alone = getattr(case.trouble, "threads", None) == () and not others(case)
     return Claim("likely", PLAIN.say(), (ALIKE.say(),), 4.0) if alone else None
 

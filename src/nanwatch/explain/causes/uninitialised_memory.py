@@ -26,23 +26,24 @@ from nanwatch.tensors import is_finite
 PAGE = Page(
     Text("Uninitialised memory", "未初始化的内存"),
     Text(
-        "Memory was read that nobody had written: `torch.empty`, `new_empty`, `to_empty` after building a model on "
-        "the meta device, a parameter that no key of the checkpoint filled, the rows of a padded batch beyond the "
-        "data. What it holds is what was there before: often zeros, sometimes huge numbers or NaN. So the program "
-        "works for weeks, and on another machine it does not.",
-        "读取了从未写过的内存：`torch.empty`、`new_empty`、在 meta 设备上建模后的 `to_empty`、检查点中缺少键的参数、"
-        "填充批次中超出数据的行。里面放的是这块内存原先的内容：常常是 0，有时是巨大的数或 NaN。"
-        "所以程序可能好几周都正常，换一台机器就失败。",
+        "Memory was read that nobody had written: `torch.empty`, `new_empty`, `to_empty` after building a "
+        "model on the meta device, a parameter that no key of the checkpoint filled, the rows of a padded "
+        "batch beyond the data. What it holds is what was there before: often zeros, sometimes huge numbers "
+        "or NaN. So the program works for weeks, and on another machine it does not.",
+        "读取了从未写过的内存：`torch.empty`、`new_empty`、在 meta 设备上建模后的 `to_empty`、检查点中缺少键"
+        "的参数、填充批次中超出数据的行。里面放的是这块内存原先的内容：常常是 0，有时是巨大的数或 NaN。所以"
+        "程序可能好几周都正常，换一台机器就失败。",
     ),
     Text(
-        "The call that allocated the memory is on record and no write into it; or the step fails when fresh memory is "
-        "filled with NaN and runs finite when it is filled with zeros.",
+        "The call that allocated the memory is on record and no write into it; or the step fails when fresh "
+        "memory is filled with NaN and runs finite when it is filled with zeros.",
         "分配内存的调用有记录，而没有任何写入；或者把新内存填满 NaN 时这一步失败，填满 0 时结果有限。",
     ),
     Text(
-        "Initialise what you allocate (`zeros`, `full`, `nn.init`), call `reset_parameters()` after `to_empty`, look at "
-        "`missing_keys` of `load_state_dict(strict=False)`. `torch.use_deterministic_algorithms(True)` fills fresh "
-        "memory with NaN and makes such reads certain.",
+        "Initialise what you allocate (`zeros`, `full`, `nn.init`), call `reset_parameters()` after "
+        "`to_empty`, look at `missing_keys` of `load_state_dict(strict=False)`. "
+        "`torch.use_deterministic_algorithms(True)` fills fresh memory with NaN and makes such reads "
+        "certain.",
         "分配之后就初始化（`zeros`、`full`、`nn.init`），`to_empty` 之后调用 `reset_parameters()`，"
         "检查 `load_state_dict(strict=False)` 返回的 `missing_keys`。"
         "`torch.use_deterministic_algorithms(True)` 会把新内存填满 NaN，让这类读取必然暴露。",

@@ -14,17 +14,17 @@ from nanwatch.records import Remedy
 PAGE = Page(
     title=Text("A gradient through the branch not taken", "梯度穿过了未被选中的分支"),
     meaning=Text(
-        "torch.where(ok, f(x), 0) computes f everywhere and then throws part of it away. In the backward pass the "
-        "discarded part gets a gradient of exactly zero, and f passes it on: zero times the infinite slope of f "
-        "at a point outside its domain is NaN. Multiplying by a 0/1 mask, indexing, masked_fill, clamp and "
-        "nan_to_num do the same. The loss looks fine, the gradients are NaN.",
-        "torch.where(ok, f(x), 0) 会处处计算 f，再丢弃其中一部分。反向传播时被丢弃的部分收到恰好为零的梯度，f 再把它"
-        "往回传：零乘以 f 在定义域外的无穷斜率就是 NaN。乘以 0/1 掩码、索引、masked_fill、clamp 和 nan_to_num 也是如此。"
-        "损失看起来正常，梯度却是 NaN。",
+        "torch.where(ok, f(x), 0) computes f everywhere and then throws part of it away. In the backward "
+        "pass the discarded part gets a gradient of exactly zero, and f passes it on: zero times the "
+        "infinite slope of f at a point outside its domain is NaN. Multiplying by a 0/1 mask, indexing, "
+        "masked_fill, clamp and nan_to_num do the same. The loss looks fine, the gradients are NaN.",
+        "torch.where(ok, f(x), 0) 会处处计算 f，再丢弃其中一部分。反向传播时被丢弃的部分收到恰好为零的梯度，"
+        "f 再把它往回传：零乘以 f 在定义域外的无穷斜率就是 NaN。乘以 0/1 掩码、索引、masked_fill、clamp 和 "
+        "nan_to_num 也是如此。损失看起来正常，梯度却是 NaN。",
     ),
     proof=Text(
-        "The first bad value is born in the derivative of an op whose forward value at that place can be changed "
-        "without any change of the loss.",
+        "The first bad value is born in the derivative of an op whose forward value at that place can be "
+        "changed without any change of the loss.",
         "第一个异常值产生于某个算子的导数中，而该算子在该处的前向值可以任意改动，损失都不变。",
     ),
     cures=Text(
@@ -37,8 +37,8 @@ PAGE = Page(
     examples=("bwd_where_log", "bwd_clipped_root", "bwd_relative_error", "bwd_padded_lengths"),
 )
 WHY = Text(
-    "At {places} place(s) the value of {op} is discarded before the loss, but its gradient is not: zero times the "
-    "infinite derivative of {op} is NaN.",
+    "At {places} place(s) the value of {op} is discarded before the loss, but its gradient is not: zero "
+    "times the infinite derivative of {op} is NaN.",
     "有 {places} 处 {op} 的值在到达损失之前就被丢弃，但梯度没有：零乘以 {op} 的无穷导数得到 NaN。",
 )
 UNUSED = Text(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from nanwatch.explain.case import Case, Outcome, runs_finite
+from nanwatch.explain.at_birth import finite_where_it_matters
+from nanwatch.explain.case import Case, Outcome
 from nanwatch.explain.text import Text
 from nanwatch.replay.again import Changes
 from nanwatch.replay.blame import silent_damage
@@ -22,7 +23,7 @@ def applies(case: Case) -> bool:
 def run(case: Case) -> Outcome:
     torch.clear_autocast_cache()
     again = case.rerun(Changes(autocast=False))
-    finite = runs_finite(again)
+    finite = finite_where_it_matters(case, again)
     if finite and case.trouble.seen_in == "trace":
         finite = not silent_damage(again.tracer.trace, again.tracer.step)
     if finite is None:

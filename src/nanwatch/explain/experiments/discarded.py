@@ -38,8 +38,8 @@ USED = Text(
 
 
 CHOOSES = frozenset(
-    "where clamp clamp_max clamp_min hardtanh minimum maximum nan_to_num masked_fill index index_select masked_select "
-    "gather select slice topk amin amax min max relu".split()
+    "where clamp clamp_max clamp_min hardtanh minimum maximum nan_to_num masked_fill index index_select "
+    "masked_select gather select slice topk amin amax min max relu".split()
 )
 """Ops that take one value and leave another."""
 

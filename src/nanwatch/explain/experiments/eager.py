@@ -43,7 +43,13 @@ class Modes:
 
 def applies(case: Case) -> bool:
     """Something was compiled in this program: a model, a part of one, or a function."""
-    return "torch._dynamo" in sys.modules and bool(case.tape.entries)
+    return bool(case.tape.entries) and (bool(compiled_calls(case)) or _frames_compiled() > 0)
+
+
+def _frames_compiled() -> int:
+    """How many pieces of code torch.compile has made in this process."""
+    utils: Any = sys.modules.get("torch._dynamo.utils")
+    return 0 if utils is None else int(utils.counters["frames"]["ok"])
 
 
 def compiled_calls(case: Case) -> list[str]:

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from nanwatch.explain.case import Case, Outcome, runs_finite
+from nanwatch.explain.at_birth import finite_where_it_matters
+from nanwatch.explain.case import Case, Outcome
 from nanwatch.explain.text import Text
 from nanwatch.replay.again import Changes
 from nanwatch.tensors import is_finite
@@ -70,7 +71,7 @@ def run(case: Case) -> Outcome:
 
     again = case.rerun(Changes(around=around, outside=outside if bounded else None))
     found = [lost for _, lost in noted] + [lost for mode in modes for lost in mode.lost]
-    finite = runs_finite(again)
+    finite = finite_where_it_matters(case, again)
     if not found or finite is None:
         return Outcome(None, "")
     first = found[0]

@@ -16,18 +16,26 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from nanwatch.explain.birth import NARROW
-from nanwatch.explain.case import Case, Outcome, runs_finite
+from nanwatch.explain.at_birth import finite_where_it_matters
+from nanwatch.explain.birth import NARROW, BirthOp
+from nanwatch.explain.case import Case, Outcome
+from nanwatch.explain.infinities import OUTSIDE, origins_of_birth
+from nanwatch.explain.mechanism import INF_ARITHMETIC, INHERITED
 from nanwatch.explain.text import Text
 from nanwatch.replay.again import Again, Changes
 from nanwatch.replay.blame import silent_damage
 from nanwatch.replay.op_facts import op_facts
+from nanwatch.replay.roles import Roles
 from nanwatch.watching.tape import map_tensors, tensors_in
 
 NAME = "float32"
 TITLE = Text("running the step in float32", "用 float32 重新运行这一步")
 FINITE = Text("finite", "结果有限")
 FAILS = Text("fails in float32 too", "用 float32 也失败")
+
+STORED = Text(
+    "finite but for what the failing step had already stored", "除了失败的那一步已经存下的值之外，结果有限"
+)
 
 
 def applies(case: Case) -> bool:
@@ -36,12 +44,34 @@ def applies(case: Case) -> bool:
 
 def run(case: Case) -> Outcome:
     again = in_float32(case)
-    finite = runs_finite(again)
+    finite = finite_where_it_matters(case, again)
     if finite and case.trouble.seen_in == "trace":
         finite = not silent_damage(again.tracer.trace, again.tracer.step)
     if finite is None:
         return Outcome(None, "")
+    if not finite and only_what_was_stored(case, again):
+        return Outcome(True, STORED.say())
     return Outcome(finite, (FINITE if finite else FAILS).say())
+
+
+def only_what_was_stored(case: Case, again: Again) -> bool:
+    """Whether nothing goes bad in this run: all that is bad in it is what the birth op had made, in a cache
+    that the model keeps."""
+    made = None if case.birth is None else case.birth.output
+    ops = again.tracer.trace.ops.values()
+    if made is None or any(op.makes_inf and not op.deliberate for op in ops):
+        return False
+    outside = [o for op in ops for o in op.bad_inputs if o.source is None and not o.from_python]
+    born = any(op.makes_nan and not op.bad_inputs for op in ops)
+    return bool(outside) and not born and all(_same(o.value, made) for o in outside)
+
+
+def _same(tensor: torch.Tensor | None, made: torch.Tensor) -> bool:
+    """By value: the cache may have been widened already."""
+    if tensor is None or tensor.shape != made.shape:
+        return False
+    a, b = tensor.detach().float(), made.float()
+    return bool(((a == b) | (a.isnan() & b.isnan())).all())
 
 
 def in_float32(case: Case) -> Again:
@@ -98,8 +128,8 @@ def uses_narrow(case: Case) -> bool:
 
 def _before_the_cast(case: Case) -> Any:
     """Data that was cast before the model was given it: what it was before, in its place."""
-    birth = case.birth
-    if birth is None or case.phase not in ("data", "loss") or not birth.narrow or birth.output is None:
+    birth = overflow_in_data(case) or (case.birth if case.phase in ("data", "loss") else None)
+    if birth is None or not birth.narrow or birth.output is None:
         return None
     made = birth.again(lambda _, t: t.float() if t.dtype in NARROW else t, torch.float32)
     if not made or made[0].shape != birth.output.shape:
@@ -107,10 +137,22 @@ def _before_the_cast(case: Case) -> Any:
     wide, narrow = made[0], birth.output
 
     def outside(tensor: torch.Tensor) -> torch.Tensor:
-        same = tensor.shape == narrow.shape and tensor.dtype == narrow.dtype
-        return wide.clone() if same and torch.equal(tensor, narrow) else tensor
+        return wide.clone() if tensor.dtype == narrow.dtype and _same(tensor, narrow) else tensor
 
     return outside
+
+
+def overflow_in_data(case: Case) -> BirthOp | None:
+    """Where the infinity that the birth op was given came with the data: the op of the program's own code that
+    made it of finite values."""
+    if case.mechanism.kind not in (INF_ARITHMETIC, INHERITED):
+        return None
+    for origin in origins_of_birth(case):
+        if origin.kind == OUTSIDE and origin.operand is not None:
+            op = Roles(case.trouble).origin(origin.operand.key)
+            if op is not None and op.makes_inf:
+                return BirthOp(op)
+    return None
 
 
 class Widening(TorchDispatchMode):

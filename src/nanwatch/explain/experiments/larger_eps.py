@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from nanwatch.explain.at_birth import with_operands
+from nanwatch.explain.at_birth import finite_where_it_matters, with_operands
 from nanwatch.explain.birth import FLOAT8
-from nanwatch.explain.case import Case, Outcome, runs_finite
+from nanwatch.explain.case import Case, Outcome
 from nanwatch.explain.mechanism import DIVIDE_BY_ZERO, LOG_OF_ZERO
 from nanwatch.explain.text import Text
 
@@ -35,7 +35,7 @@ def run(case: Case) -> Outcome:
         return torch.where(value.abs() < eps, floor, value)
 
     again = with_operands(case, change)
-    finite = None if again is None else runs_finite(again)
+    finite = None if again is None else finite_where_it_matters(case, again)
     if finite is None:
         return Outcome(None, "")
     return Outcome(finite, (FINITE if finite else FAILS).say(operand=operand, eps=eps), eps)

@@ -1,4 +1,5 @@
-"""The step with a damaged value put back: of a weight in which one bit looks turned over, what it was is known."""
+"""The step with a damaged value put back: of a weight in which one bit looks turned over, what it was is
+known."""
 
 from __future__ import annotations
 

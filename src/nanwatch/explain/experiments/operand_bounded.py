@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from nanwatch.explain.at_birth import with_operands
-from nanwatch.explain.birth import NARROW
-from nanwatch.explain.case import Case, Outcome, runs_finite
-from nanwatch.explain.mechanism import CONSTANTS, DIVISIONS, OVERFLOW
+from nanwatch.explain.at_birth import finite_where_it_matters, with_operands
+from nanwatch.explain.birth import NARROW, BirthOp
+from nanwatch.explain.case import Case, Outcome
+from nanwatch.explain.mechanism import CONSTANTS, DIVISIONS, OVERFLOW, dims_of
 from nanwatch.explain.text import Text
 from nanwatch.replay.blame import silent_damage
 
@@ -20,7 +20,8 @@ FINITE = Text("finite with every operand within ±{bound:.3g}", "把运算数限
 FAILS = Text("fails with every operand within ±{bound:.3g} too", "把运算数限制在 ±{bound:.3g} 以内也失败")
 
 EXPONENTIALS = ("exp", "expm1", "exp2", "sinh", "cosh")
-SAFE_SHARE = 0.25
+PRODUCTS = ("prod", "cumprod")
+SAFE_SHARE = 0.125
 """Of the range of the dtype, in powers of ten: what is left is room for what follows."""
 
 
@@ -32,7 +33,7 @@ def run(case: Case) -> Outcome:
     birth = case.birth
     if birth is None:
         return Outcome(None, "")
-    bound = bound_of(birth.name, birth.dtype or torch.float32, birth.number("exponent"))
+    bound = bound_of(birth.name, birth.dtype or torch.float32, birth.number("exponent") or _factors(birth))
     divisor = DIVISIONS.get(birth.name, "")
 
     def change(name: str, value: Any) -> Any:
@@ -48,7 +49,7 @@ def run(case: Case) -> Outcome:
         return value.clamp(-bound, bound)
 
     again = with_operands(case, change)
-    finite = None if again is None else runs_finite(again)
+    finite = None if again is None else finite_where_it_matters(case, again)
     if finite and again is not None and case.trouble.seen_in == "trace":
         finite = not silent_damage(again.tracer.trace, again.tracer.step)
     if finite is None:
@@ -60,13 +61,22 @@ def _signed(value: torch.Tensor, size: float) -> torch.Tensor:
     return torch.where(value < 0, -size, size).to(value.dtype)
 
 
-def bound_of(name: str, dtype: torch.dtype, exponent: float | None = None) -> float:
+def _factors(birth: BirthOp) -> float | None:
+    """How many values a product is made of."""
+    given = birth.tensor("self")
+    if given is None or birth.name not in PRODUCTS:
+        return None
+    sizes = [given.shape[d] for d in dims_of(birth.arguments.get("dim"), given.dim())]
+    return float(math.prod(sizes))
+
+
+def bound_of(name: str, dtype: torch.dtype, power: float | None = None) -> float:
     """How large an operand of this op may be, so that what it makes is far from the limit of the dtype."""
     largest = torch.finfo(dtype if dtype.is_floating_point else torch.float32).max
     if name in EXPONENTIALS:
-        return math.log(largest) / 2
-    if name == "pow" and exponent is not None and exponent > 1:
-        return float(largest ** (0.5 / exponent))
+        return math.log(largest) * SAFE_SHARE
+    if name in ("pow", *PRODUCTS) and power is not None and power > 1:
+        return float(largest ** (2 * SAFE_SHARE / power))
     if dtype in NARROW and largest < 1e6:
         return float(largest**0.5) / 4
     return float(largest**SAFE_SHARE)

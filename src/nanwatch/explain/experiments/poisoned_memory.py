@@ -1,7 +1,9 @@
-"""The step with fresh memory filled: with NaN, then with zeros. What nobody writes before it is read shows itself.
+"""The step with fresh memory filled: with NaN, then with zeros. What nobody writes before it is read shows
+itself.
 
-torch's own `fill_uninitialized_memory` does the first for a whole process, and also for the scratch memory of
-its kernels; here only what the program itself asks for is filled, and no setting of the program is touched.
+torch's own `fill_uninitialized_memory` does the first for a whole process, and also for the scratch
+memory of its kernels; here only what the program itself asks for is filled, and no setting of the program
+is touched.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from nanwatch.replay.again import Changes
 NAME = "poisoned-memory"
 TITLE = Text("filling fresh memory, to see who reads it unwritten", "填充新分配的内存，看谁未写就读")
 READ = Text(
-    "with fresh memory full of NaN the step fails, full of zeros it runs finite: memory is read that nobody wrote",
+    "with fresh memory full of NaN the step fails, full of zeros it runs finite: memory is read that nobody "
+    "wrote",
     "新内存全填 NaN 时这一步失败，全填 0 时结果有限：读取了从未写过的内存",
 )
 NOT_READ = Text(

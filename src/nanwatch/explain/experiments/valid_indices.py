@@ -21,6 +21,9 @@ STILL = Text("with valid indices the step still fails", "换成有效的索引�
 LOOKUPS = ("aten::index", "aten::_unsafe_index", "aten::index_put", "aten::index_put_", "aten::take")
 
 
+INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64)
+
+
 @dataclass(frozen=True)
 class Lookup:
     """One op that was given a negative index."""
@@ -49,26 +52,36 @@ class _Mended(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
     def _mend(self, table: torch.Tensor, index: Any, dim: int, of: int) -> Any:
-        if (
-            not isinstance(index, torch.Tensor)
-            or index.dtype in (torch.bool, torch.uint8)
-            or not index.numel()
-        ):
+        found = _lookup(table, index, dim, of)
+        if found is None:
             return index
-        below = index < 0
-        if not bool(below.any()):
-            return index
-        size = table.shape[dim] if dim < table.dim() and of <= table.dim() else table.numel()
-        rows = below.reshape(len(below), -1).any(1).nonzero().reshape(-1) if below.dim() else torch.zeros(1)
-        self.found.append(
-            Lookup(
-                int(index.min()),
-                int(size),
-                len(below) if below.dim() else 1,
-                tuple(int(i) for i in rows.tolist()),
-            )
-        )
-        return torch.where(below, torch.full_like(index, min(self._valid, int(size) - 1)), index)
+        self.found.append(found)
+        return torch.where(index < 0, torch.full_like(index, min(self._valid, found.size - 1)), index)
+
+
+def _lookup(table: torch.Tensor, index: Any, dim: int, of: int) -> Lookup | None:
+    """None unless the index has a negative value."""
+    if not isinstance(index, torch.Tensor) or index.dtype not in INTEGERS or not index.numel():
+        return None
+    below = index < 0
+    if not bool(below.any()):
+        return None
+    size = table.shape[dim] if of <= table.dim() else table.numel()
+    rows = below.reshape(len(below), -1).any(1).nonzero().reshape(-1).tolist() if below.dim() else [0]
+    return Lookup(int(index.min()), int(size), len(below) if below.dim() else 1, tuple(map(int, rows)))
+
+
+def on_tape(case: Case) -> list[Lookup]:
+    """Those that the program made outside of any model, and that a replay does not make again."""
+    found = []
+    for entry in case.tape.entries:
+        if getattr(entry.call, "__name__", "") != "__getitem__" or len(entry.args) < 2:
+            continue
+        table, given = entry.args[:2]
+        for dim, index in enumerate(given if isinstance(given, tuple) else (given,)):
+            one = _lookup(table, index, dim, dim + 1)
+            found += [] if one is None else [one]
+    return found
 
 
 def applies(case: Case) -> bool:
@@ -76,7 +89,8 @@ def applies(case: Case) -> bool:
 
 
 def run(case: Case) -> Outcome:
-    """`value`: the lookups. Which index would have been right nobody knows: the first is tried, then the second."""
+    """`value`: the lookups. Which index would have been right nobody knows: the first is tried, then the
+    second."""
     lookups: list[Lookup] = []
     outcome: bool | None = None
     for valid in (0, 1):
