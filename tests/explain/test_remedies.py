@@ -153,7 +153,9 @@ def test_what_does_not_help_is_not_offered(offered: Offered) -> None:
     """The log is not to blame: an edit of the division that leaves it NaN is tried, and dropped."""
     forward = "h.sum(1) / (x.abs().sum(1) - x.abs().sum(1))"
     assert "max-with-one" in offered(MODEL.format(forward=forward, loss="out.mean()"), "max-with-one")
-    source = MODEL.format(forward="h.sum(1) / x.abs().sum(1) / x.abs().sum(1)", loss="(out * 1e38).sum() * 1e38")
+    source = MODEL.format(
+        forward="h.sum(1) / x.abs().sum(1) / x.abs().sum(1)", loss="(out * 1e38).sum() * 1e38"
+    )
     assert offered(source, "clamp-divisor") == {}
 
 

@@ -31,6 +31,7 @@ from nanwatch.show import terminal
 from nanwatch.show.folder import RunFolder, reason
 from nanwatch.show.repro import encode_call, repro_source
 from nanwatch.version import __version__
+from nanwatch.watching.first_look import look_at
 from nanwatch.watching.post_mortem import bad_tensors_of
 from nanwatch.watching.shield import describe, warn
 from nanwatch.watching.trouble import Trouble
@@ -274,6 +275,7 @@ class Session:
         trouble = Trouble(watcher.step, seen_in, recorder.tape, tuple(recorder.finished), sinks)
         trouble.live = watcher.live
         trouble.last_update = watcher.updates.last
+        look_at(trouble)
         if trouble.live is not None:
             trouble.live.pause()
         watcher.shield.busy = True

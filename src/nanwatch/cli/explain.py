@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 
 from nanwatch.errors import NanwatchError
-from nanwatch.messages import chosen_language, say
+from nanwatch.messages import chosen_language, say, say_in
 from nanwatch.records import Incident, from_json
 
 HELP = """usage: nanwatch explain
@@ -21,12 +21,16 @@ HELP = """usage: nanwatch explain
 
 Without anything: the list of causes. With the id of one: what it means, what proves it, what helps.
 With a run folder, an incident's folder or an incident.json: the incident's screen again.
-  --checklist   also the seven-point checklist, if the run was started with it"""
+  --checklist   also the seven-point checklist, if the run was started with it
+  --markdown    the pages of all causes, as docs/causes.md has them"""
 
 
 def main(arguments: list[str]) -> int:
     if any(a in ("-h", "--help") for a in arguments):
         print(HELP)
+        return 0
+    if arguments == ["--markdown"]:
+        print(all_pages(chosen_language()), end="")
         return 0
     with_checklist = "--checklist" in arguments
     rest = [a for a in arguments if a != "--checklist"]
@@ -59,7 +63,7 @@ def page(identity: str, language: str | None = None) -> str:
 
     language = language or chosen_language()
     found = CAUSES[identity].PAGE
-    proved, helps = say("page.proof"), say("page.cures")
+    proved, helps = say_in(language, "page.proof"), say_in(language, "page.cures")
     return "\n\n".join(
         [
             f"{identity}: {found.title.in_language(language)}",
@@ -68,6 +72,26 @@ def page(identity: str, language: str | None = None) -> str:
             f"{helps} {found.cures.in_language(language)}",
         ]
     )
+
+
+def all_pages(language: str) -> str:
+    """The documentation of the causes, as Markdown."""
+    from nanwatch.explain.causes import CAUSES
+
+    parts = [f"# {say_in(language, 'page.causes')}", say_in(language, "page.made_by")]
+    for identity, cause in CAUSES.items():
+        found = cause.PAGE
+        parts += [
+            f"## {identity}",
+            f"**{found.title.in_language(language)}**",
+            found.meaning.in_language(language),
+            f"*{say_in(language, 'page.proof')}* {found.proof.in_language(language)}",
+            f"*{say_in(language, 'page.cures')}* {found.cures.in_language(language)}",
+        ]
+        if found.examples:
+            shown = ", ".join(f"[{name}](../tests/cases/programs/{name}.py)" for name in found.examples)
+            parts.append(f"*{say_in(language, 'page.examples')}* {shown}")
+    return "\n\n".join(parts) + "\n"
 
 
 def incident_screen(where: str, with_checklist: bool) -> str:

@@ -1,5 +1,5 @@
-"""The step once more, with the operands of the birth op changed: wherever that op runs at that line, and where
-its derivative is computed (which was kept from before the change)."""
+"""The step once more, with the operands of the birth op changed: wherever that op runs at that line, and
+where its derivative is computed (out of what was kept from before the change)."""
 
 from __future__ import annotations
 
@@ -97,9 +97,6 @@ def with_operands(case: Case, change: Change) -> Again | None:
         return None
     tracer = type("AtThisBirth", (AtBirth,), {"birth": op, "change": staticmethod(change)})
     again = case.rerun(Changes(tracer=tracer, around=contextlib.nullcontext))
-    import sys as _s
-
-    print("@@ DBG", again.error, getattr(again.tracer, "met", None), file=_s.stderr)
     return again if isinstance(again.tracer, AtBirth) and again.tracer.met else None
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from nanwatch.explain.birth import BirthOp
 from nanwatch.explain.lineage import Node
 from nanwatch.explain.mechanism import DIVIDE_BY_ZERO, INF_ARITHMETIC, INVALID_DOMAIN, LOG_OF_ZERO, SOFTMAXES
 from nanwatch.explain.provenance import Seen, seen
@@ -59,7 +60,7 @@ def derivative_of(case: Case) -> Derivative | None:
         forward,
         singular,
         forward is not None and any(not n.finite for n in forward.outputs),
-        output is not None and bool(torch.isinf(output).any()),
+        output is not None and bool(torch.isinf(output).any()) and _takes_the_gradient(case.birth),
         _name(case, forward),
         0 if case.birth.bad is None else int(case.birth.bad.sum()),
     )
@@ -90,6 +91,11 @@ def _is_singular(case: Case) -> bool:
         and birth.name not in ADDS_UP
         and birth.wide is not True
     )
+
+
+def _takes_the_gradient(birth: BirthOp) -> bool:
+    """Whether the gradient that comes in is an operand, and not only what the forward pass has left."""
+    return birth.name in ("div", "mul") and len(birth.tensors) == 2
 
 
 def _is_steep(case: Case, forward: Node | None) -> bool:

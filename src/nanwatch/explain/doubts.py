@@ -1,5 +1,6 @@
-"""What keeps a fact about the birth op from being the whole story: reasons why its operand may have been what it
-was that are another cause's business. With any of them, what the op did is likely the cause, not proved."""
+"""What keeps a fact about the birth op from being the whole story: reasons why its operand may have been
+what it was that are another cause's business. With any of them, what the op did is likely the cause, not
+proved."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """Every op of the step, finite or not: where an operand came from, and what became of it.
 
-The trace of a replay knows only ops that touched a non-finite value. A divisor that is zero is finite; to tell
-an empty mask from a zero norm one must know what computed it. So the step is run once more, and of each op
-its name, its plain arguments, the numbers of what it read and made and the ops that made its inputs are
-written down. What the program computed outside of any model before (the preparation of a batch, a change of
-the weights) is not run by a replay: those calls of the tape are made once more, on copies, when the birth is
-among them.
+The trace of a replay knows only ops that touched a non-finite value. A divisor that is zero is finite; to
+tell an empty mask from a zero norm one must know what computed it. So the step is run once more, and of
+each op its name, its plain arguments, the numbers of what it read and made and the ops that made its inputs
+are written down. What the program computed outside of any model (the preparation of a batch, a mask, a
+change of the weights) is not run by a replay: the calls of the tape that made what the replay was given, or
+that gave birth, are made once more on copies, and stand before the ops of the replay.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ class Lineage:
     """Sequence number of an autograd node -> the op of the forward pass that it is the derivative of."""
 
     def put_before(self, other: Lineage, made: dict[int, int], known: dict[int, int]) -> None:
-        """Adds the ops of `other`, which ran earlier on copies. `made`: memory of one of our leaves -> the op of
-        `other` that made it; `known`: memory of a copy -> the memory it is a copy of."""
+        """Adds the ops of `other`, which ran earlier on copies. `made`: memory of one of our leaves ->
+        the op of `other` that made it; `known`: memory of a copy -> the memory it is a copy of."""
         shift = -1 - max(other.nodes, default=0)
         traced = -1 - max(other.ops, default=0)
         for node in other.nodes.values():
@@ -217,7 +217,8 @@ class Witness(OpTracer):
         return self._makers.get(tensor)
 
     def _may_be_a_birth(self, op: Op) -> bool:
-        """Also what only picks an infinity that was there on purpose: a loss at a target that is masked out."""
+        """Also what only picks an infinity that was there on purpose: a loss at a target that is masked
+        out."""
         return super()._may_be_a_birth(op) or (op.phase != "backward" and bool(op.bad_outputs))
 
     def _after(
@@ -324,7 +325,7 @@ def _leading_to(entries: list[Entry], birth: Entry | None, lineage: Lineage) -> 
     """The calls of the program that made what the replay was given, and those that led to `birth`, oldest
     first."""
     wanted = {key for key, tensor in lineage.leaves.items() if not tensor.requires_grad}
-    found = []
+    found: list[Entry] = []
     for entry in reversed(entries):
         if len(found) >= MOST_CALLS:
             break

@@ -60,7 +60,7 @@ def _at_birth(case: Case, birth: BirthOp) -> MaskConstant | None:
         given = birth.arguments.get(name)
         constant = None if isinstance(given, torch.Tensor) else birth.number(name)
         if constant is not None and _beyond(constant, birth) and _only_marks(birth, name, constant):
-            return MaskConstant(name, constant, count)
+            return MaskConstant(name, constant, count) if _hides(case, birth) else None
     if birth.output is None or not bool((birth.output == float("-inf")).any()):
         return None
     for name in birth.tensors:
@@ -87,15 +87,31 @@ def _only_marks(birth: BirthOp, name: str, constant: float) -> bool:
     return marks.numel() > 0 and bool(((marks == 0) | (marks == 1)).all())
 
 
+def _hides(case: Case, birth: BirthOp) -> bool:
+    """Whether -inf comes of it: at once, or where the infinity is subtracted."""
+    if birth.output is not None and bool((birth.output == float("-inf")).any()):
+        return True
+    node = case.lineage.node_of(birth.op)
+    if node is None:
+        return False
+    return any(n.neginf for later in case.lineage.downstream(node, 8) for n in later.outputs)
+
+
 def _written_down(case: Case, birth: BirthOp, name: str, value: float) -> bool:
     if any(value == least or value == float(torch.tensor(least).to(torch.bfloat16)) for least in LEAST):
         return True
     operand = birth.tensors[name]
-    if bool(((operand == value) | (operand == 0)).all()) and bool((operand == 0).any()):
+    switched = bool(((operand == value) | (operand == 0)).all()) and bool((operand == 0).any())
+    if switched and (int((operand == value).sum()) > 1 or _round(value)):
         return True
     lineage = case.lineage
     node = lineage.node_of(birth.op)
     return node is not None and any(_holds(number, value) for number in _numbers_before(lineage, node, name))
+
+
+def _round(value: float) -> bool:
+    """One digit and zeros, but for the rounding of a narrow dtype."""
+    return abs(float(f"{value:.0e}") - value) <= 2e-3 * abs(value)
 
 
 def _holds(number: float, value: float) -> bool:

@@ -65,9 +65,10 @@ NORMS = (
 ATTENTIONS = ("attention", "_transformer_encoder_layer_fwd", "_native_multi_head")
 MASKS = ("attn_mask", "mask", "attn_bias", "src_mask")
 GROWS = frozenset(
-    "exp expm1 exp2 sinh cosh pow square mul add sub sum nansum mean prod cumprod cumsum mm addmm bmm baddbmm "
-    "mv dot vdot matmul linear convolution linalg_vector_norm norm addcmul addmv addr ldexp mse_loss var std lgamma "
-    "index_add scatter_add lerp special_i0 i0 kron tan div addcdiv reciprocal rsqrt _euclidean_dist "
+    "exp expm1 exp2 sinh cosh pow square mul add sub sum nansum mean prod cumprod cumsum mm addmm bmm "
+    "baddbmm mv dot vdot matmul linear convolution linalg_vector_norm norm addcmul addmv addr ldexp "
+    "mse_loss var std lgamma index_add scatter_add lerp special_i0 i0 kron tan div addcdiv reciprocal "
+    "rsqrt _euclidean_dist "
     "_cdist_forward logcumsumexp".split()
 )
 """Ops whose true value on finite operands can lie beyond every dtype."""
@@ -186,9 +187,8 @@ def _softmax(birth: BirthOp) -> Mechanism | None:
         return None
     dims = dims_of(birth.arguments.get("dim"), scores.dim())
     mask = birth.tensor("mask")
-    if birth.name == "_masked_softmax" and mask is not None and mask.dtype is torch.bool:
-        if bool(rows_all(mask, dims if mask.dim() == scores.dim() else [mask.dim() - 1]).any()):
-            return Mechanism(MASKED_ROW, "mask", float("-inf"))
+    if mask is not None and mask.dtype is torch.bool and bool(mask.all(dim=-1).any()):
+        return Mechanism(MASKED_ROW, "mask", float("-inf"))
     if bool(rows_all(scores == float("-inf"), dims).any()):
         return Mechanism(MASKED_ROW, "self", float("-inf"))
     if bool((scores == float("inf")).any()):
@@ -278,8 +278,8 @@ def _norm(birth: BirthOp) -> Mechanism | None:
 
 
 def _infinities(birth: BirthOp) -> Mechanism | None:
-    """An infinity that was there before, and NaN out of it: inf - inf, 0 * inf, inf / inf. A NaN that was there
-    before is only handed on."""
+    """An infinity that was there before, and NaN out of it: inf - inf, 0 * inf, inf / inf. A NaN that was
+    there before is only handed on."""
     bad = [o for o in birth.op.bad_inputs if o.numbers.name]
     if not bad:
         return None

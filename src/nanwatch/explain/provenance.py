@@ -1,5 +1,5 @@
-"""What an operand is made of: marks that were counted, weights of the model, a number of the program's text, or
-values. Decided from dtypes, values and the ops that made it."""
+"""What an operand is made of: marks that were counted, weights of the model, a number of the program's
+text, or values. Decided from dtypes, values and the ops that made it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def zero_or_one(n: Numbers) -> bool:
 def nature(lineage: Lineage, node: Node, name: str, depth: int = 0) -> str:
     """What the input `name` of `node` is: MARKS, COUNT or VALUES."""
     measured = node.given.get(name)
-    if measured is None or depth > DEEPEST:
+    if measured is None or depth > DEEPEST or (measured.min or 0) < 0:
         return VALUES
     if measured.dtype == "bool" or zero_or_one(measured):
         return MARKS
@@ -127,7 +127,8 @@ def is_reduced(lineage: Lineage, node: Node, name: str) -> bool:
 
 
 def summed_weights(lineage: Lineage, node: Node) -> Numbers | None:
-    """Of a quotient sum(x * w) / sum(w): the numbers of w, the weights it is a mean under; None for others."""
+    """Of a quotient sum(x * w) / sum(w): the numbers of w, the weights it is a mean under; None for
+    others."""
     below = next((m for m in made_by(lineage, node, "other") if m.base in ("sum", "mean", "nansum")), None)
     above = next((m for m in made_by(lineage, node, "self") if m.base in REDUCES), None)
     if below is None or above is None:
@@ -183,7 +184,8 @@ def only_data(case: Case, lineage: Lineage, node: Node, name: str) -> bool:
 
 
 def negative_index(lineage: Lineage, node: Node, names: tuple[str, ...]) -> Numbers | None:
-    """An index below zero through which an operand was looked up: it counts from the end, maybe by mistake."""
+    """An index below zero through which an operand was looked up: it counts from the end, maybe by
+    mistake."""
     for name in names:
         maker = lineage.maker(node, name)
         for each in () if maker is None else (maker, *lineage.upstream(maker, 20)):

@@ -155,6 +155,14 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "The cause was not looked for: nanwatch failed at it ({error}).",
         "未能分析原因：nanwatch 自身出错（{error}）。",
     ),
+    "page.causes": ("The causes", "原因一览"),
+    "page.made_by": (
+        "Made by `nanwatch explain --markdown` from the files in `src/nanwatch/explain/causes/`. A diagnosis names one "
+        "of these, or `unknown`.",
+        "由 `nanwatch explain --markdown` 根据 `src/nanwatch/explain/causes/` 中的文件生成。"
+        "诊断结果是其中之一，或为 `unknown`。",
+    ),
+    "page.examples": ("Examples:", "示例："),
     "page.proof": ("Proved by:", "判定依据："),
     "page.cures": ("What helps:", "解决办法："),
     "cli.explain.unreadable": (

@@ -362,7 +362,7 @@ class _Player:
                 del self._counterpart[id(tensor)]
 
     def _holds_something_else(self, tensor: torch.Tensor, version: int) -> bool:
-        if tensor.requires_grad or version_of(tensor) != version:
+        if self._changes.any or tensor.requires_grad or version_of(tensor) != version:
             return False
         return not _equal(tensor, self._counterpart[id(tensor)])
 

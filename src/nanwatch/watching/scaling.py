@@ -42,6 +42,7 @@ class Scaling:
     def step_begins(self, frame: Any) -> None:
         self.stepping = True
         self._stepped = False
+        self._watcher.event("scaler-step")
         if "unscale" not in self._watcher.now.events:  # else it has looked already, and does not look again
             self._watcher.now.scaler_checked = True
         self._watcher.updates.stack = take_stack(frame)

@@ -45,6 +45,10 @@ class Trouble:
     """memory that came in without any op -> where."""
     events: tuple[str, ...] = ()
     """The order of calls in this step: forward, scale, backward, unscale, clip, step."""
+    threads: tuple[str, ...] = ()
+    """Other threads that ran code of the program when the step was found to be bad."""
+    readings: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """id of a tensor that the step read -> its version and checksum then."""
     prevented: bool = True
     """Nothing bad has been written into the weights yet."""
 

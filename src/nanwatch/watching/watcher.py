@@ -22,6 +22,7 @@ from nanwatch.watching.about_models import (
     leaves_of,
     living,
 )
+from nanwatch.watching.first_look import look_at
 from nanwatch.watching.following import Following
 from nanwatch.watching.module_calls import ModuleCalls
 from nanwatch.watching.outside import OutsideMode
@@ -422,6 +423,7 @@ class Watcher:
     def send(self, trouble: Trouble) -> tuple[str | None, BaseException | None]:
         trouble.last_update = self.updates.last
         trouble.arrivals = self._arrivals
+        look_at(trouble)
         was, self.calls.handler = self.calls.handler, None
         self.stand_aside()
         rng = Rng.of_all()  # libraries that a report imports may draw, too

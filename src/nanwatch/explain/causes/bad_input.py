@@ -34,10 +34,10 @@ PAGE = Page(
         "同一步的结果就是有限的。",
     ),
     Text(
-        "Drop or repair the rows named here, check the data set once (`nanwatch scan`), and let the loader "
+        "Drop or repair the rows named here, check the data set once, and let the loader "
         "refuse what is not finite. Replace fill values (1e20, 9.97e36, -9999) by a mask before any "
         "statistics are taken.",
-        "删除或修复这里指出的行，把数据集整体检查一遍（`nanwatch scan`），让加载器拒绝非有限值。"
+        "删除或修复这里指出的行，把数据集整体检查一遍，让加载器拒绝非有限值。"
         "在计算任何统计量之前，先把填充值（1e20、9.97e36、-9999）换成掩码。",
     ),
     (

@@ -81,8 +81,8 @@ def weigh(case: Case) -> Claim | Against | None:
     open_questions = doubts(case, found, operand)
     if not isinstance(found.birth.arguments.get(operand), torch.Tensor):
         open_questions.append(PLAIN.say())
-    count = empty_selection.weigh(case)
-    if isinstance(count, Claim) and count.certainty == "likely":
+    nothing = empty_selection.weigh(case)
+    if isinstance(nothing, Claim) and nothing.certainty == "likely":
         open_questions.append(COUNT.say())
     if found.mechanism.share < 0.99:
         open_questions.append(PARTLY.say())

@@ -32,6 +32,7 @@ from nanwatch.explain.provenance import (
 from nanwatch.explain.remedies import offer
 from nanwatch.explain.text import Text
 from nanwatch.records import Remedy
+from nanwatch.watching.tape import tensors_in
 
 PAGE = Page(
     title=Text("A mean over nothing", "对空集求平均"),
@@ -170,15 +171,15 @@ def _zero_count(case: Case, found: Seen) -> Claim | Against | None:
             return Claim("proved" if sure else "likely", why, (), 2.0)
         weights = summed_weights(lineage, node)
         if weights is not None:
-            return _weighted(
-                found, weights.min, zero_or_one(weights) or _marks(found, operand), numbers, sure
-            )
+            marks = zero_or_one(weights) or _marks(found, operand) or only_data(case, lineage, node, operand)
+            return _weighted(found, weights.min, marks, numbers, sure)
     if is_state(case, lineage, node, operand):
         return None
-    if _marks(found, operand) or _handed_to_python(found, operand):
+    if _marks(found, operand) or _handed_to_python(case, found, operand):
         makers = [m.base for m in made_by(lineage, node, operand)]
         evidence = tuple(MADE.say(maker=m) for m in makers[-1:])
-        return Claim(_certainty(found, operand, sure), COUNTED.say(**numbers), evidence, 2.0)
+        weight = 2.0 if operand in node.given else 3.5  # a number that was counted is no setting
+        return Claim(_certainty(found, operand, sure), COUNTED.say(**numbers), evidence, weight)
     plain = all(m.base in HANDS_ON for m in made_by(lineage, node, operand))
     return _lengths(found, operand, numbers) if quotient and plain else None
 
@@ -223,17 +224,19 @@ def _marks(found: Seen, operand: str) -> bool:
 
 
 def _certainty(found: Seen, operand: str, sure: bool) -> str:
-    """A count by which a total is divided is a mean over nothing. The same count turned round, or dividing its own
-    marks, may as well be a degree or a scale."""
+    """A count by which a total is divided is a mean over nothing. The same count turned round, or
+    dividing its own marks, may as well be a degree or a scale."""
     assert found.node is not None
     if found.birth.name not in ("div", "true_divide", "divide"):
         return "possible"
+    if "other" not in found.node.given:
+        return "likely"
     if is_reduced(found.lineage, found.node, "self") or "self" not in found.node.given:
         return "proved" if sure and not _is_graph(found) else "likely"
     return "possible" if _is_square(found) else "likely"
 
 
-def _handed_to_python(found: Seen, operand: str) -> bool:
+def _handed_to_python(case: Case, found: Seen, operand: str) -> bool:
     """The divisor is a plain 0 that was a count of marks before the program asked for it as a number."""
     value = found.birth.arguments.get(operand)
     if isinstance(value, torch.Tensor) and value.dim() > 0:
@@ -242,7 +245,21 @@ def _handed_to_python(found: Seen, operand: str) -> bool:
     for node in reversed([n for n in found.lineage.nodes.values() if n.index < found.node.index]):
         if node.base == "_local_scalar_dense" and node.returned == 0:
             return _is_count(found, node)
-    return False
+    return _counted_outside(case)
+
+
+def _counted_outside(case: Case) -> bool:
+    """The program counted marks in this step, outside of its models, and the only such count is 0."""
+    counts = [
+        entry.outputs
+        for entry in case.tape.entries
+        if getattr(entry.call, "__name__", "") in ("sum", "count_nonzero")
+        and isinstance(entry.outputs, torch.Tensor)
+        and entry.outputs.numel() == 1
+        and not entry.outputs.is_floating_point()
+        and any(t.dtype is torch.bool for t in tensors_in(entry.args))
+    ]
+    return bool(counts) and all(int(c) == 0 for c in counts)
 
 
 def _is_count(found: Seen, node: Node) -> bool:

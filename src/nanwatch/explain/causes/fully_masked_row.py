@@ -15,24 +15,27 @@ from nanwatch.records import Remedy
 PAGE = Page(
     title=Text("A softmax over a row that is masked everywhere", "对整行都被遮住的行做 softmax"),
     meaning=Text(
-        "Masked positions hold -inf, and in one row every position is masked: a padded sample, a node without "
-        "neighbours, a window that ended, a beam without a legal move. The softmax of nothing is 0 / 0 and every value "
-        "of the row is NaN; logsumexp gives -inf, and its gradient is NaN. Cleaning the output afterwards "
-        "(nan_to_num, where) mends the value, not the gradient.",
-        "被遮住的位置为 -inf，而某一行的所有位置都被遮住：全是填充的样本、没有邻居的节点、已结束的窗口、没有合法走法的"
-        "状态。对空集做 softmax 就是 0 / 0，整行都是 NaN；logsumexp 得到 -inf，其梯度是 NaN。"
+        "Masked positions hold -inf, and in one row every position is masked: a padded sample, a node "
+        "without neighbours, a window that ended, a beam without a legal move. The softmax of nothing is 0 "
+        "/ 0 and every value of the row is NaN; logsumexp gives -inf, and its gradient is NaN. Cleaning "
+        "the output afterwards (nan_to_num, where) mends the value, not the gradient.",
+        "被遮住的位置为 -inf，而某一行的所有位置都被遮住：全是填充的样本、没有邻居的节点、已结束的窗口、没"
+        "有合法走法的状态。对空集做 softmax 就是 0 / 0，整行都是 NaN；logsumexp 得到 -inf，其梯度是 NaN。"
         "事后清理输出（nan_to_num、where）只修好了数值，修不好梯度。",
     ),
     proof=Text(
-        "The row of scores that the op was given: every value is -inf, and the program wrote -inf there itself.",
+        "The row of scores that the op was given: every value is -inf, and the program wrote -inf there "
+        "itself.",
         "该运算得到的那一行分数：每个值都是 -inf，而且是程序自己写入的 -inf。",
     ),
     cures=Text(
-        "Say what such a row should give, before the softmax: leave one position open, fill the row with zeros and set "
-        "the output to zero afterwards, or drop the row. scaled_dot_product_attention with a mask gives zeros for it. "
-        "nanwatch.stable has a masked softmax that does this for value and gradient.",
-        "在 softmax 之前就规定这样的行应得到什么：至少留一个位置，或先把该行填 0、事后把输出置 0，或去掉该行。"
-        "带掩码的 scaled_dot_product_attention 对它给出 0。nanwatch.stable 中的带掩码 softmax 对数值和梯度都处理好了。",
+        "Say what such a row should give, before the softmax: leave one position open, fill the row with "
+        "zeros and set the output to zero afterwards, or drop the row. scaled_dot_product_attention with a "
+        "mask gives zeros for it. nanwatch.stable has a masked softmax that does this for value and "
+        "gradient.",
+        "在 softmax 之前就规定这样的行应得到什么：至少留一个位置，或先把该行填 0、事后把输出置 0，或去掉该"
+        "行。带掩码的 scaled_dot_product_attention 对它给出 0。nanwatch.stable 中的带掩码 softmax 对数值和"
+        "梯度都处理好了。",
     ),
     examples=("fwd_masked_attention_row", "fwd_mha_all_padding", "bwd_logsumexp_all_masked"),
 )
@@ -42,8 +45,8 @@ WHY = Text(
     "{op} 的 {operand} 中有 {count} 行全为 -inf{places}。",
 )
 WHY_LATER = Text(
-    "{forward} of the forward pass was given {count} rows of {operand} that are -inf everywhere{places}; {op} in the "
-    "backward pass makes NaN of it.",
+    "{forward} of the forward pass was given {count} rows of {operand} that are -inf everywhere{places}; "
+    "{op} in the backward pass makes NaN of it.",
     "前向的 {forward} 的 {operand} 中有 {count} 行全为 -inf{places}；反向的 {op} 由此得到 NaN。",
 )
 WHY_ZERO = Text(

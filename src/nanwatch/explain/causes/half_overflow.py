@@ -18,32 +18,34 @@ from nanwatch.records import Remedy
 PAGE = Page(
     title=Text("A value left the range of half precision", "数值超出了半精度的范围"),
     meaning=Text(
-        "float16 ends at 65504, float8 at 448 or 57344. A sum of products, the square of 300, a residual stream that "
-        "adds up, a loss multiplied by its scale: all of that is an ordinary number in float32 and Inf here. Inside a "
-        "norm the damage can be silent: the mean square is Inf, its inverse root 0, and the output zeros, without any "
-        "NaN.",
-        "float16 最大只到 65504，float8 只到 448 或 57344。乘积之和、300 的平方、不断累加的残差、乘上缩放因子的损失，"
-        "在 float32 中都是普通的数，在这里却成了 Inf。在归一化层里这种损害可能悄无声息：均方为 Inf，其平方根的倒数为 0，"
-        "输出全是 0，却没有任何 NaN。",
+        "float16 ends at 65504, float8 at 448 or 57344. A sum of products, the square of 300, a residual "
+        "stream that adds up, a loss multiplied by its scale: all of that is an ordinary number in float32 "
+        "and Inf here. Inside a norm the damage can be silent: the mean square is Inf, its inverse root 0, "
+        "and the output zeros, without any NaN.",
+        "float16 最大只到 65504，float8 只到 448 或 57344。乘积之和、300 的平方、不断累加的残差、乘上缩放"
+        "因子的损失，在 float32 中都是普通的数，在这里却成了 Inf。在归一化层里这种损害可能悄无声息：均方为"
+        " Inf，其平方根的倒数为 0，输出全是 0，却没有任何 NaN。",
     ),
     proof=Text(
         "The same step, with every half value widened to float32, runs finite.",
         "把所有半精度数值都换成 float32 后重新运行这一步，结果有限。",
     ),
     cures=Text(
-        "Use bfloat16, which has the range of float32, or compute this op in float32 and cast the result back: "
-        "norms, softmax, losses and long sums. Scale before the product instead of after it (q / sqrt(d) before "
-        "q @ k). For gradients of a scaled loss let GradScaler find the scale.",
-        "改用 bfloat16（范围与 float32 相同），或只在这一步用 float32 计算再转回：归一化、softmax、损失、很长的求和。"
-        "先缩放再相乘（在 q @ k 之前就除以 sqrt(d)）。对缩放过的损失，让 GradScaler 自己寻找缩放因子。",
+        "Use bfloat16, which has the range of float32, or compute this op in float32 and cast the result "
+        "back: norms, softmax, losses and long sums. Scale before the product instead of after it (q / "
+        "sqrt(d) before q @ k). For gradients of a scaled loss let GradScaler find the scale.",
+        "改用 bfloat16（范围与 float32 相同），或只在这一步用 float32 计算再转回：归一化、softmax、损失、"
+        "很长的求和。先缩放再相乘（在 q @ k 之前就除以 sqrt(d)）。对缩放过的损失，让 GradScaler 自己寻找缩"
+        "放因子。",
     ),
     examples=("fwd_half_rmsnorm_overflow", "infer_half_linear_overflow", "fwd_half_norm_silent_zero"),
 )
 
 WHY = Text(
-    "{op} made {dtype}, which ends at {largest:g}, out of {operand} = {value:.5g}; in float32 the same op on the "
-    "same operands is finite.",
-    "{op} 的结果为 {dtype}，最大只能表示 {largest:g}，而 {operand} = {value:.5g}；同样的运算用 float32 结果有限。",
+    "{op} made {dtype}, which ends at {largest:g}, out of {operand} = {value:.5g}; in float32 the same op "
+    "on the same operands is finite.",
+    "{op} 的结果为 {dtype}，最大只能表示 {largest:g}，而 {operand} = {value:.5g}；同样的运算用 float32 结"
+    "果有限。",
 )
 STEP = Text("the step in float32: {outcome}", "用 float32 运行这一步：{outcome}")
 WITHOUT_AUTOCAST = Text("the step without autocast: {outcome}", "关闭 autocast 运行这一步：{outcome}")
@@ -102,8 +104,8 @@ def in_full_precision(case: Case) -> tuple[Outcome, tuple[str, ...]]:
 
 
 def _scaled(case: Case) -> bool:
-    """A gradient that overflowed under a GradScaler's scale: whether that was used as it should is for another
-    cause to say."""
+    """A gradient that overflowed under a GradScaler's scale: whether that was used as it should is for
+    another cause to say."""
     return case.phase == "backward" and ("scale" in case.events or "unscale" in case.events)
 
 

@@ -14,6 +14,7 @@ from nanwatch.explain.claim import Against, Claim, Page
 from nanwatch.explain.experiments.float32 import uses_narrow
 from nanwatch.explain.lineage import Lineage, Node
 from nanwatch.explain.mechanism import DIVIDE_BY_ZERO, LOG_OF_ZERO
+from nanwatch.explain.provenance import COUNT, MARKS, nature
 from nanwatch.explain.remedies import offer
 from nanwatch.explain.text import Text
 from nanwatch.records import Remedy
@@ -21,25 +22,28 @@ from nanwatch.records import Remedy
 PAGE = Page(
     title=Text("A small number became zero in half precision", "很小的数在半精度中变成了 0"),
     meaning=Text(
-        "The smallest number that float16 can hold is 6e-8: an eps of 1e-8 or 1e-12 is 0, the square of 1e-4 is 0. "
-        "bfloat16 has the range of float32 but only 8 bits: 1 - 1e-6 is 1 there, and 1 - p is 0. Then the guard that "
-        "stands in the code guards nothing, and a division, a logarithm or a root gets the zero it was to keep away.",
-        "float16 能表示的最小的数是 6e-8：1e-8 或 1e-12 的 eps 就是 0，1e-4 的平方也是 0。bfloat16 的范围与 float32 "
-        "相同，但只有 8 位精度：1 - 1e-6 在其中就是 1，于是 1 - p 成了 0。这样，代码里写的保护形同虚设，"
-        "除法、对数或开方照样得到了 0。",
+        "The smallest number that float16 can hold is 6e-8: an eps of 1e-8 or 1e-12 is 0, the square of "
+        "1e-4 is 0. bfloat16 has the range of float32 but only 8 bits: 1 - 1e-6 is 1 there, and 1 - p is "
+        "0. Then the guard that stands in the code guards nothing, and a division, a logarithm or a root "
+        "gets the zero it was to keep away.",
+        "float16 能表示的最小的数是 6e-8：1e-8 或 1e-12 的 eps 就是 0，1e-4 的平方也是 0。bfloat16 的范围"
+        "与 float32 相同，但只有 8 位精度：1 - 1e-6 在其中就是 1，于是 1 - p 成了 0。这样，代码里写的保护"
+        "形同虚设，除法、对数或开方照样得到了 0。",
     ),
     proof=Text(
-        "The operand is 0, and the same step in float32 (or the same op with an eps that the dtype can hold) runs "
-        "finite: so it was not zero in truth.",
-        "该运算数为 0，而用 float32 运行这一步（或在同一运算中换成该类型能表示的 eps）结果有限：说明它本来不是 0。",
+        "The operand is 0, and the same step in float32 (or the same op with an eps that the dtype can "
+        "hold) runs finite: so it was not zero in truth.",
+        "该运算数为 0，而用 float32 运行这一步（或在同一运算中换成该类型能表示的 eps）结果有限：说明它本来"
+        "不是 0。",
     ),
     cures=Text(
-        "Compute norms, variances, ratios and logarithms in float32 and cast the result back. Where it must be half, "
-        "use an eps that the dtype can hold (1e-4 in float16). Keep optimizer state and master weights in float32, "
-        "or raise Adam's eps to 1e-4 for float16 weights. Use log_sigmoid or log1p(-p) instead of log(1 - p).",
-        "范数、方差、比值、对数用 float32 计算再转回。必须用半精度时，用该类型能表示的 eps（float16 用 1e-4）。"
-        "优化器状态和主权重保持 float32；若权重是 float16，把 Adam 的 eps 提高到 1e-4。用 logsigmoid 或 log1p(-p) "
-        "代替 log(1 - p)。",
+        "Compute norms, variances, ratios and logarithms in float32 and cast the result back. Where it "
+        "must be half, use an eps that the dtype can hold (1e-4 in float16). Keep optimizer state and "
+        "master weights in float32, or raise Adam's eps to 1e-4 for float16 weights. Use log_sigmoid or "
+        "log1p(-p) instead of log(1 - p).",
+        "范数、方差、比值、对数用 float32 计算再转回。必须用半精度时，用该类型能表示的 eps（float16 用 "
+        "1e-4）。优化器状态和主权重保持 float32；若权重是 float16，把 Adam 的 eps 提高到 1e-4。用 "
+        "logsigmoid 或 log1p(-p) 代替 log(1 - p)。",
     ),
     examples=("fwd_half_normalize_zero", "opt_adam_half_eps", "loss_half_signal_ratio"),
 )
@@ -49,9 +53,10 @@ WHY = Text(
     "{op} 的 {operand} 在 {dtype} 中有 {count} 处为 0；用 float32 则不为 0。",
 )
 WHY_UPDATE = Text(
-    "The optimizer's eps = {eps:g} is 0 in {dtype} (smallest value {least:.2g}); so {op} divides by {operand} = 0 "
-    "at {count} places.",
-    "优化器的 eps = {eps:g} 在 {dtype} 中为 0（最小可表示 {least:.2g}），因此 {op} 在 {count} 处除以 {operand} = 0。",
+    "The optimizer's eps = {eps:g} is 0 in {dtype} (smallest value {least:.2g}); so {op} divides by "
+    "{operand} = 0 at {count} places.",
+    "优化器的 eps = {eps:g} 在 {dtype} 中为 0（最小可表示 {least:.2g}），因此 {op} 在 {count} 处除以 "
+    "{operand} = 0。",
 )
 EPS_LOST = Text(
     "the constant {eps:g} in {op} is {held:g} in {dtype}", "{op} 中的常数 {eps:g} 在 {dtype} 中为 {held:g}"
@@ -77,7 +82,8 @@ def weigh(case: Case) -> Claim | Against | None:
         op=birth.name, operand=case.mechanism.operand, dtype=_dtype(case, birth), count=_count(case, birth)
     )
     if outcome.finite is True:
-        return Claim("likely" if case.phase == "data" else "proved", why, evidence, 2.0)
+        sure = case.phase != "data" and not _is_count(case, birth)
+        return Claim("proved" if sure else "possible", why, evidence, 2.0)
     if outcome.finite is False:
         return Against(ZERO_IN_FLOAT32.say())
     return Claim("likely" if lost else "possible", why, evidence, 2.0)
@@ -121,6 +127,12 @@ def _finite_with(birth: BirthOp, operand: str, eps: float) -> bool:
     return bool(made) and all(bool(torch.isfinite(t).all()) for t in made or ())
 
 
+def _is_count(case: Case, birth: BirthOp) -> bool:
+    """A number of marked places is not rounded to zero: nothing was marked."""
+    node = case.lineage.node_of(birth.op)
+    return node is not None and nature(case.lineage, node, case.mechanism.operand) in (COUNT, MARKS)
+
+
 def _lost_guard(case: Case, birth: BirthOp) -> str | None:
     """A small constant that was to keep the operand from zero, and is nothing in the dtype."""
     lineage = case.lineage
@@ -149,7 +161,7 @@ def _lost_in(lineage: Lineage, node: Node) -> str | None:
 
 
 def _count(case: Case, birth: BirthOp) -> int:
-    return 0 if birth.bad is None else int(round(float(birth.bad.sum()) * case.mechanism.share))
+    return 0 if birth.bad is None else round(float(birth.bad.sum()) * case.mechanism.share)
 
 
 def _dtype(case: Case, birth: BirthOp) -> str:

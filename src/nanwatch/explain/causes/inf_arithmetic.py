@@ -16,22 +16,24 @@ from nanwatch.watching.stack import user_frame
 PAGE = Page(
     title=Text("Arithmetic with an infinity that was there on purpose", "与有意放入的无穷做运算"),
     meaning=Text(
-        "An infinity was written down on purpose: a score of -inf for what is forbidden, a distance of inf for what is "
-        "not there. Comparing, taking the maximum or the exponential of it is fine. But 0 * inf, inf - inf and "
-        "inf / inf have no value: multiplying by a mask of zeros does not remove an infinity, it makes NaN.",
-        "程序有意写入了无穷：被禁止的位置得分为 -inf，不存在的距离为 inf。对它做比较、取最大值或取指数都没有问题。"
-        "但 0 * inf、inf - inf、inf / inf 没有值：乘以 0 的掩码并不能去掉无穷，只会得到 NaN。",
+        "An infinity was written down on purpose: a score of -inf for what is forbidden, a distance of inf "
+        "for what is not there. Comparing, taking the maximum or the exponential of it is fine. But 0 * "
+        "inf, inf - inf and inf / inf have no value: multiplying by a mask of zeros does not remove an "
+        "infinity, it makes NaN.",
+        "程序有意写入了无穷：被禁止的位置得分为 -inf，不存在的距离为 inf。对它做比较、取最大值或取指数都没"
+        "有问题。但 0 * inf、inf - inf、inf / inf 没有值：乘以 0 的掩码并不能去掉无穷，只会得到 NaN。",
     ),
     proof=Text(
-        "Both operands at the place of the NaN, and where the infinity came from: a constant in the program, or a mask.",
+        "Both operands at the place of the NaN, and where the infinity came from: a constant in the "
+        "program, or a mask.",
         "NaN 所在位置的两个运算数，以及无穷的来源：程序中的常数，或一个掩码。",
     ),
     cures=Text(
-        "Choose with where or masked_fill instead of multiplying: torch.where(keep, x, 0.0). Drop the infinite entries "
-        "before the arithmetic, or use a large finite number. In a cross entropy with soft targets give masked classes "
-        "a finite score.",
-        "用 where 或 masked_fill 选择，不要相乘：torch.where(keep, x, 0.0)。在运算之前去掉无穷的条目，或改用很大的有限数。"
-        "在软标签的交叉熵中，给被遮住的类别一个有限的分数。",
+        "Choose with where or masked_fill instead of multiplying: torch.where(keep, x, 0.0). Drop the "
+        "infinite entries before the arithmetic, or use a large finite number. In a cross entropy with "
+        "soft targets give masked classes a finite score.",
+        "用 where 或 masked_fill 选择，不要相乘：torch.where(keep, x, 0.0)。在运算之前去掉无穷的条目，或改"
+        "用很大的有限数。在软标签的交叉熵中，给被遮住的类别一个有限的分数。",
     ),
     examples=("fwd_zero_times_inf", "loss_smoothed_labels", "fwd_sdpa_wrong_sign_mask"),
 )

@@ -1,7 +1,9 @@
-"""The loss has no finite value for this target: a target that is masked out, a sequence that is too long, a value
-outside of the support of the distribution."""
+"""The loss has no finite value for this target: a target that is masked out, a sequence that is too long,
+a value outside of the support of the distribution."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import torch
 
@@ -9,8 +11,9 @@ from nanwatch.explain.birth import BirthOp
 from nanwatch.explain.case import Case
 from nanwatch.explain.claim import Against, Claim, Page
 from nanwatch.explain.doubts import changed_since, happens_again
+from nanwatch.explain.lineage import Node
 from nanwatch.explain.mechanism import DIVIDE_BY_ZERO, INVALID_DOMAIN, LOG_OF_ZERO
-from nanwatch.explain.provenance import MARKS, SUMS, Seen, made_by, nature, only_data, seen
+from nanwatch.explain.provenance import HANDS_ON, MARKS, SUMS, Seen, made_by, nature, only_data, seen
 from nanwatch.explain.remedies import offer
 from nanwatch.explain.text import Text
 from nanwatch.records import Remedy
@@ -162,20 +165,36 @@ def _picked(case: Case, found: Seen) -> Claim | Against | None:
 
 
 def _soft_target(case: Case, found: Seen) -> Claim | None:
-    """Weights times log-probabilities, with a weight where the log-probability is -inf; or their plain sum."""
+    """Weights times log-probabilities, with a weight where the log-probability is -inf; or their plain
+    sum."""
     if case.phase != "loss" or found.birth.op.makes_nan or found.node is None:
         return None
     if found.birth.name == "mul":
         return _weighted(case, found)
     given = found.node.given.get("self")
-    if found.birth.name not in ("sum", "mean") or given is None or not given.neginf:
+    if found.birth.name not in ("sum", "mean") or given is None or given.finite or given.nan:
         return None
-    for maker in made_by(found.lineage, found.node, "self"):
+    for maker in _bringing_infinities(found, found.node, "self"):
         if maker.base == "_log_softmax":
-            return Claim("proved", SUMMED.say(op=found.birth.name, places=given.neginf), (), 2.0)
+            return Claim(
+                "proved", SUMMED.say(op=found.birth.name, places=given.neginf + given.posinf), (), 2.0
+            )
         if maker.base == "mul" and maker.op is not None:
             return _weighted(case, Seen(BirthOp(found.lineage.ops[maker.op]), maker, found.lineage))
     return None
+
+
+def _bringing_infinities(found: Seen, node: Node, name: str) -> Iterator[Node]:
+    """The ops through which -inf came to an input, past sums and differences, the nearest first."""
+    for _ in range(6):
+        maker = found.lineage.maker(node, name)
+        if maker is None or all(n.finite for n in maker.outputs):
+            return
+        yield maker
+        if maker.base not in HANDS_ON and maker.base not in ("sub", "add", "neg", "sum"):
+            return
+        name = next((n for n, g in maker.given.items() if not g.finite), "self")
+        node = maker
 
 
 def _weighted(case: Case, found: Seen) -> Claim | None:
@@ -214,7 +233,8 @@ def _outside_of_support(case: Case, found: Seen) -> Claim | None:
 
 
 def _is_condition(found: Seen, operand: str) -> bool:
-    """Whether the operand was computed from comparisons; not a mask from outside, nor a rounded probability."""
+    """Whether the operand was computed from comparisons; not a mask from outside, nor a rounded
+    probability."""
     assert found.node is not None
     maker = found.lineage.maker(found.node, operand)
     nearby = () if maker is None else (maker, *found.lineage.upstream(maker, 6))

@@ -1,5 +1,5 @@
-"""A function was asked for a value that it has not: the square root or the logarithm of a negative, the arc cosine
-beyond 1, a fractional power of a negative."""
+"""A function was asked for a value that it has not: the square root or the logarithm of a negative, the
+arc cosine beyond 1, a fractional power of a negative."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def weigh(case: Case) -> Claim | Against | None:
     why = WHY.say(
         op=found.birth.name,
         value=0.0 if value is None else value,
-        places=0 if bad is None else int(round(float(bad.sum()) * found.mechanism.share)),
+        places=0 if bad is None else round(float(bad.sum()) * found.mechanism.share),
         count=0 if bad is None else bad.numel(),
     )
     open_questions = doubts(case, found, operand)

@@ -59,7 +59,7 @@ def weigh(case: Case) -> Claim | Against | None:
         return None
     operand = found.mechanism.operand
     bad = found.birth.bad
-    places = 0 if bad is None else int(round(float(bad.sum()) * found.mechanism.share))
+    places = 0 if bad is None else round(float(bad.sum()) * found.mechanism.share)
     why = WHY.say(
         op=found.birth.name,
         value=found.mechanism.value or 0.0,

@@ -12,36 +12,41 @@ from nanwatch.explain.mechanism import OVERFLOW
 from nanwatch.explain.remedies import offer
 from nanwatch.explain.text import Text
 from nanwatch.records import Remedy
+from nanwatch.watching.tape import tensors_in
 
 PAGE = Page(
     title=Text("A value left the range of float32", "数值超出了 float32 的范围"),
     meaning=Text(
-        "An op was given finite numbers, and its true result is larger than the dtype can hold: exp of 89 or more, "
-        "the square of 1e20, a product or a sum of large values. The result is Inf, and a few ops later NaN "
-        "(inf - inf, inf / inf, 0 * inf). The op did what it should; the question is why its operand was so large.",
-        "运算得到的都是有限的数，但真正的结果超过了该类型能表示的最大值：对 89 以上的数取 exp，对 1e20 取平方，"
-        "或很大的数相乘、相加。结果变成 Inf，再过几步运算（inf - inf、inf / inf、0 * inf）就成了 NaN。"
+        "An op was given finite numbers, and its true result is larger than the dtype can hold: exp of 89 "
+        "or more, the square of 1e20, a product or a sum of large values. The result is Inf, and a few ops "
+        "later NaN (inf - inf, inf / inf, 0 * inf). The op did what it should; the question is why its "
+        "operand was so large.",
+        "运算得到的都是有限的数，但真正的结果超过了该类型能表示的最大值：对 89 以上的数取 exp，对 1e20 取"
+        "平方，或很大的数相乘、相加。结果变成 Inf，再过几步运算（inf - inf、inf / inf、0 * inf）就成了 NaN。"
         "运算本身没有错，要问的是它的输入为什么这么大。",
     ),
     proof=Text(
-        "The operand's value, and the step run again with that operand bounded: if loss and gradients are then finite, "
-        "this overflow alone was behind them.",
-        "证据是该运算数的值，以及限制它的大小后重新运行这一步：如果损失和梯度都有限，就说明问题只在这次溢出。",
+        "The operand's value, and the step run again with that operand bounded: if loss and gradients are "
+        "then finite, this overflow alone was behind them.",
+        "证据是该运算数的值，以及限制它的大小后重新运行这一步：如果损失和梯度都有限，就说明问题只在这次溢"
+        "出。",
     ),
     cures=Text(
-        "Use the form that does not leave the range: log_softmax instead of log(softmax), logsumexp instead of "
-        "log(sum(exp)), softplus instead of log(1 + exp), expm1, sums of logarithms instead of products. Bound what "
-        "goes into exp (a clamp on a log-variance or a log-rate). If the operand grew over the steps, lower the "
-        "learning rate or clip gradients; if one batch brought it, scale the inputs.",
-        "改用不会溢出的写法：用 log_softmax 代替 log(softmax)，用 logsumexp 代替 log(sum(exp))，用 softplus 代替 "
-        "log(1 + exp)，用 expm1，用对数之和代替连乘。限制送进 exp 的值（对 log 方差或 log 速率做 clamp）。"
-        "如果该值是逐步增大的，降低学习率或裁剪梯度；如果是某个批次带来的，对输入做缩放。",
+        "Use the form that does not leave the range: log_softmax instead of log(softmax), logsumexp "
+        "instead of log(sum(exp)), softplus instead of log(1 + exp), expm1, sums of logarithms instead of "
+        "products. Bound what goes into exp (a clamp on a log-variance or a log-rate). If the operand grew "
+        "over the steps, lower the learning rate or clip gradients; if one batch brought it, scale the "
+        "inputs.",
+        "改用不会溢出的写法：用 log_softmax 代替 log(softmax)，用 logsumexp 代替 log(sum(exp))，用 "
+        "softplus 代替 log(1 + exp)，用 expm1，用对数之和代替连乘。限制送进 exp 的值（对 log 方差或 log 速"
+        "率做 clamp）。如果该值是逐步增大的，降低学习率或裁剪梯度；如果是某个批次带来的，对输入做缩放。",
     ),
     examples=("fwd_vae_exp_overflow", "loss_contrastive_exp", "fwd_cumprod_overflow"),
 )
 
 WHY = Text(
-    "{op} was given {operand} = {value:.4g}; the result is beyond {dtype}, whose largest value is {largest:.3g}.",
+    "{op} was given {operand} = {value:.4g}; the result is beyond {dtype}, whose largest value is "
+    "{largest:.3g}.",
     "{op} 的 {operand} 为 {value:.4g}；结果超出 {dtype} 的范围，其最大值为 {largest:.3g}。",
 )
 PLACES = Text(
@@ -57,8 +62,8 @@ NOT_AGAIN = Text(
     "the same step on the same state does not overflow again", "在同样的状态上重新运行，不再溢出"
 )
 BOUNDED = Text("the step with that operand bounded: {outcome}", "限制该运算数后重新运行：{outcome}")
-HUGE_WEIGHT = 1e6
-"""No training leaves a weight like that; something else has."""
+HUGE = 1e6
+"""No training leaves a weight like that, no preprocessing a batch: something else has."""
 
 
 def weigh(case: Case) -> Claim | Against | None:
@@ -108,12 +113,13 @@ def _evidence(case: Case) -> tuple[str, ...]:
 
 def _something_else(case: Case) -> bool:
     """Whether there is a sign that the operand is only a symptom: values that rose over the steps, or a
-    weight that is out of all proportion."""
+    weight or an input that is out of all proportion."""
     rise = rise_of(case.history)
     if rise is not None and (rise.clear or rise.sudden):
         return True
-    weights = (t for m in case.models for t in (*m.parameters(), *m.buffers()) if t.is_floating_point())
-    return any(_largest(t) > HUGE_WEIGHT for t in weights)
+    weights = [t for m in case.models for t in (*m.parameters(), *m.buffers())]
+    given = [t for e in case.model_calls for t in tensors_in((e.args, e.kwargs))]
+    return any(_largest(t) > HUGE for t in (*weights, *given) if t.is_floating_point())
 
 
 def _largest(tensor: torch.Tensor) -> float:

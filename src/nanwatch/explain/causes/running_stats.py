@@ -82,7 +82,7 @@ def _non_finite(case: Case) -> Claim | None:
     if not kept or any(h.kind != BUFFER for h in bad_weights(case)):
         return None
     first = kept[0]
-    if case.located.op is not None and case.phase == "forward" and not _was_bad_before(case, first):
+    if case.phase != "weights" and not _was_bad_before(case, first):
         return None  # this step spoils it, and fails of the same thing
     why = BAD.say(name=first.name, bad=count_bad(first.tensor), count=first.tensor.numel())
     fresh = case.outcome("fresh-statistics").finite

@@ -1,5 +1,5 @@
-"""The forward value is fine and its derivative is not: a square root, a norm, a power, an arc cosine at the one
-point where its slope is infinite."""
+"""The forward value is fine and its derivative is not: a square root, a norm, a power, an arc cosine at
+the one point where its slope is infinite."""
 
 from __future__ import annotations
 

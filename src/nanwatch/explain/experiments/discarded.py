@@ -84,7 +84,8 @@ def _thrown_away(case: Case, forward: Node, bad: torch.Tensor, sign: float) -> b
 
 
 def _where_it_ends(lineage: Lineage, other: Lineage, forward: Node) -> list[tuple[Node, str]]:
-    """The ops that read a changed value and made the same of it as before, with the input that was changed."""
+    """The ops that read a changed value and made the same of it as before, with the input that was
+    changed."""
     changed = {forward.index}
     ends = []
     for node in lineage.downstream(forward, MOST_FOLLOWED):
@@ -99,7 +100,13 @@ def _where_it_ends(lineage: Lineage, other: Lineage, forward: Node) -> list[tupl
                 ends.append((node, name))
             else:
                 changed.add(node.index)
-    return [(n, name) for n, name in ends if n.outputs and n.outputs[0].dtype not in ("bool", "int64")]
+    return [(n, name) for n, name in ends if _reads_values(n)]
+
+
+def _reads_values(node: Node) -> bool:
+    """Not those that only want to know the shape, nor comparisons, which have no gradient."""
+    shapes = node.base.endswith("_like") or node.base.startswith("new_")
+    return not shapes and bool(node.outputs) and node.outputs[0].dtype not in ("bool", "int64")
 
 
 def _same(a: Numbers | None, b: Numbers | None) -> bool:
@@ -107,8 +114,8 @@ def _same(a: Numbers | None, b: Numbers | None) -> bool:
 
 
 def _throws_away(case: Case, node: Node, name: str) -> bool:
-    """Whether an op ignores an input: it chooses among values, or multiplies with a mask that hangs on no weight.
-    A product with a zero that was computed, x / (length of x + eps), does use it."""
+    """Whether an op ignores an input: it chooses among values, or multiplies with a mask that hangs on no
+    weight. A product with a zero that was computed, x / (length of x + eps), does use it."""
     if node.base in CHOOSES:
         return True
     others = [n for n in node.given if n != name]

@@ -143,8 +143,8 @@ def _before_the_cast(case: Case) -> Any:
 
 
 def overflow_in_data(case: Case) -> BirthOp | None:
-    """Where the infinity that the birth op was given came with the data: the op of the program's own code that
-    made it of finite values."""
+    """Where the infinity that the birth op was given came with the data: the op of the program's own code
+    that made it of finite values."""
     if case.mechanism.kind not in (INF_ARITHMETIC, INHERITED):
         return None
     for origin in origins_of_birth(case):
