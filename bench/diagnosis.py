@@ -109,9 +109,7 @@ def main() -> None:
     )
     parser.add_argument("words", nargs="*", help="only programs whose name or cause contains one of them")
     parser.add_argument("--json", type=Path, default=None)
-    parser.add_argument(
-        "--list", action="store_true", help="every program, not only those that were not right"
-    )
+    parser.add_argument("--list", action="store_true", help="also those that were right")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument(
         "--replay", action="store_true", help="without the live trace of a run's first seconds"

@@ -100,7 +100,7 @@ class Case:
 
     @property
     def reproduced(self) -> bool:
-        """Whether the birth was seen (live, or in a replay), and not only concluded from what was recorded."""
+        """Whether the birth was seen, live or in a replay, and not only concluded from what was recorded."""
         return self.located.by != "recorded facts"
 
     @property

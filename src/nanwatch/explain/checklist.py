@@ -28,7 +28,8 @@ DATA_BAD = Text(
 DATA_OPEN = Text("No call of a model is on record.", "没有记录到模型调用。")
 RATE = Text("Does the learning rate suit the model?", "学习率是否合适？")
 RATE_RISE = Text(
-    "The gradient norm rose to {norm:.3g}, {times:.0f} times its median; the rate is {rate:g}. Try {lower:g}.",
+    "The gradient norm rose to {norm:.3g}, {times:.0f} times its median, at a rate of {rate:g}. Try "
+    "{lower:g}.",
     "梯度范数升到 {norm:.3g}，是中位数的 {times:.0f} 倍；学习率为 {rate:g}。可试 {lower:g}。",
 )
 RATE_FINE = Text(

@@ -18,8 +18,8 @@ class Claim:
     why: str
     evidence: tuple[str, ...] = ()
     weight: float = 0.0
-    """Among claims of the same certainty the heavier is on top: a cause that explains the value of the operand
-    (an empty mask) outweighs one that only names what the op did with it (a division by zero)."""
+    """Among claims of the same certainty the heavier is on top: a cause that explains the value of the
+    operand (an empty mask) outweighs one that only names what the op did with it (a division by zero)."""
 
 
 @dataclass(frozen=True)

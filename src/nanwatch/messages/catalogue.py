@@ -157,7 +157,8 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     ),
     "page.causes": ("The causes", "原因一览"),
     "page.made_by": (
-        "Made by `nanwatch explain --markdown` from the files in `src/nanwatch/explain/causes/`. A diagnosis names one "
+        "Made by `nanwatch explain --markdown` from the files in `src/nanwatch/explain/causes/`. A "
+        "diagnosis names one "
         "of these, or `unknown`.",
         "由 `nanwatch explain --markdown` 根据 `src/nanwatch/explain/causes/` 中的文件生成。"
         "诊断结果是其中之一，或为 `unknown`。",

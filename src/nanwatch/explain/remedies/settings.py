@@ -52,7 +52,8 @@ SETTINGS: dict[str, Setting] = {
     ),
     "label-smoothing": Setting(
         Text(
-            "Smooth the labels: cross_entropy(..., label_smoothing=0.1) keeps logits from growing without end.",
+            "Smooth the labels: cross_entropy(..., label_smoothing=0.1) keeps logits from growing "
+            "without end.",
             "使用标签平滑：cross_entropy(..., label_smoothing=0.1)，避免 logits 无限增大。",
         )
     ),
@@ -67,7 +68,8 @@ SETTINGS: dict[str, Setting] = {
         Text(
             "Run this module in float32 (under autocast: torch.autocast(device, enabled=False) around it, "
             "with .float() inputs).",
-            "让这个模块用 float32 运行（在 autocast 下：用 torch.autocast(device, enabled=False) 包住它，输入 .float()）。",
+            "让这个模块用 float32 运行（在 autocast 下：用 torch.autocast(device, enabled=False) 包住它，"
+            "输入 .float()）。",
         ),
         ("float32", "autocast-off"),
     ),
@@ -94,7 +96,8 @@ SETTINGS: dict[str, Setting] = {
     ),
     "step-through-scaler": Setting(
         Text(
-            "Call scaler.step(optimizer), not optimizer.step(): the scaler divides its scale out and skips bad steps.",
+            "Call scaler.step(optimizer), not optimizer.step(): the scaler divides its scale out and "
+            "skips bad steps.",
             "调用 scaler.step(optimizer) 而不是 optimizer.step()：由 scaler 还原梯度并跳过坏的更新。",
         )
     ),
@@ -139,7 +142,8 @@ SETTINGS: dict[str, Setting] = {
     ),
     "check-loading": Setting(
         Text(
-            "Load the weights again from a file that is whole, and look at what load_state_dict returns: missing and "
+            "Load the weights again from a file that is whole, and look at what load_state_dict returns: "
+            "missing and "
             "unexpected keys.",
             "重新从完好的文件加载权重，并检查 load_state_dict 返回的 missing keys 和 unexpected keys。",
         ),
@@ -147,7 +151,8 @@ SETTINGS: dict[str, Setting] = {
     ),
     "initialise": Setting(
         Text(
-            "Write every value before it is read: torch.zeros instead of torch.empty, reset_parameters() after "
+            "Write every value before it is read: torch.zeros instead of torch.empty, reset_parameters() "
+            "after "
             "to_empty(), all keys in the state dict.",
             "读取之前先写入：用 torch.zeros 代替 torch.empty，to_empty() 之后调用 reset_parameters()，"
             "state dict 含有全部键。",
@@ -203,13 +208,15 @@ SETTINGS: dict[str, Setting] = {
     ),
     "check-hardware": Setting(
         Text(
-            "Look at the machine: ECC errors (nvidia-smi -q -d ECC), temperature, memory; try another device.",
+            "Look at the machine: ECC errors (nvidia-smi -q -d ECC), temperature, memory; try another "
+            "device.",
             "检查机器：ECC 错误（nvidia-smi -q -d ECC）、温度、内存；换一台设备试试。",
         )
     ),
     "fix-hyperparameter": Setting(
         Text(
-            "Set the value to one that the formula can take: eps of {eps} or more, a finite rate, betas below 1, a "
+            "Set the value to one that the formula can take: eps of {eps} or more, a finite rate, betas "
+            "below 1, a "
             "temperature above 0.",
             "把该值改为公式允许的值：eps 不小于 {eps}，学习率有限，beta 小于 1，温度大于 0。",
         ),
@@ -217,7 +224,8 @@ SETTINGS: dict[str, Setting] = {
     ),
     "clamp-scores": Setting(
         Text(
-            "Bound the scores before the softmax, for instance to [-10, 10], and scale them by head_dim ** -0.5.",
+            "Bound the scores before the softmax, for instance to [-10, 10], and scale them by head_dim "
+            "** -0.5.",
             "softmax 之前限制分数的范围，例如 [-10, 10]，并乘以 head_dim ** -0.5。",
         ),
         ("operand-bounded",),
@@ -230,7 +238,8 @@ SETTINGS: dict[str, Setting] = {
     ),
     "keep-target": Setting(
         Text(
-            "Check the target against what the loss can give it: it must have some probability (not masked out, not "
+            "Check the target against what the loss can give it: it must have some probability (not "
+            "masked out, not "
             "longer than the input).",
             "检查目标是否在损失的定义域内：其概率不能为零（未被掩掉，且不长于输入）。",
         ),

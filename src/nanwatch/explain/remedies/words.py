@@ -38,7 +38,8 @@ EDITS: dict[str, Text] = {
         "用 float32 做这一步运算。",
     ),
     "safe-masked-softmax": Text(
-        "Give a row in which everything is masked zeros instead of 0/0 (nanwatch.stable.masked_softmax does the same).",
+        "Give a row in which everything is masked zeros instead of 0/0 (nanwatch.stable.masked_softmax "
+        "does the same).",
         "对全部被掩掉的行给出 0，而不是 0/0（nanwatch.stable.masked_softmax 同样如此）。",
     ),
     "guarded-mean": Text(
@@ -46,7 +47,8 @@ EDITS: dict[str, Text] = {
         "空集的均值取 0：用和除以至少为 1 的数。",
     ),
     "double-where": Text(
-        "Give the function a harmless operand where its result is not taken: else the derivative of the branch not "
+        "Give the function a harmless operand where its result is not taken: else the derivative of the "
+        "branch not "
         "taken is 0 * inf.",
         "在结果不被采用的位置给函数一个无害的操作数，否则未被选中分支的导数为 0 * inf。",
     ),
