@@ -96,9 +96,8 @@ def show(rows: list[dict[str, Any]], everything: bool) -> None:
     ):
         print(f"{name:34} {number}  {100 * number / total:.0f}%")
     healthy = [r for r in rows if not r["truth"]]
-    print(
-        f"{'healthy, without any diagnosis':34} {sum(r['verdict'] == 'healthy' for r in healthy)} of {len(healthy)}"
-    )
+    quiet = sum(r["verdict"] == "healthy" for r in healthy)
+    print(f"{'healthy, without any diagnosis':34} {quiet} of {len(healthy)}")
     if costs:
         print(f"{'explaining, in steps (median, most)':34} {statistics.median(costs):.1f}, {max(costs):.1f}")
 

@@ -39,10 +39,9 @@ PAGE = Page(
         "记录。",
     ),
     Text(
-        "Check the file before loading (`nanwatch scan`), load an older checkpoint, re-initialise the rows "
+        "Check the file before loading, load an older checkpoint, re-initialise the rows "
         "that are bad, and refuse to save weights that are not finite.",
-        "加载前先检查文件（`nanwatch scan`），改用较早的检查点，重新初始化坏掉的行，并且不要保存非有限的权重"
-        "。",
+        "加载前先检查文件，改用较早的检查点，重新初始化坏掉的行，并且不要保存非有限的权重。",
     ),
     ("weights_load_bad_state", "weights_adapter_file", "weights_embedding_row", "weights_word_vectors"),
 )

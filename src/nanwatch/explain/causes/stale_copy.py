@@ -12,6 +12,7 @@ from nanwatch.explain.case import Case, runs_finite
 from nanwatch.explain.claim import Against, Claim, Page
 from nanwatch.explain.instead import with_values
 from nanwatch.explain.lineage import Lineage, Node
+from nanwatch.explain.mechanism import DIVIDE_BY_ZERO, INVALID_DOMAIN, LOG_OF_ZERO
 from nanwatch.explain.remedies import offer
 from nanwatch.explain.state import Held, all_entries, line_of, makes, of_modules, short, writes_to
 from nanwatch.explain.text import Text
@@ -61,6 +62,11 @@ OVERWRITTEN = Text(
     "{name} 原为 {other}，在 {line} 处被一份副本的 {value} 覆盖，而那份副本是在 {name} 最后一次改动（"
     "{changed}）之前取的；换回 {other} 后这一步结果有限。",
 )
+
+
+DEGENERATE = (DIVIDE_BY_ZERO, LOG_OF_ZERO, INVALID_DOMAIN)
+FEWEST = 3
+"""Tensors that a model must have to be told from any other."""
 
 
 @dataclass(frozen=True)
@@ -229,13 +235,19 @@ def _taken_from(entries: list[Entry], source: torch.Tensor, held: Held) -> Entry
 
 
 def _in_a_twin(case: Case, held: Held) -> _Newer | None:
-    """The tensor of the same name in another living module that is built alike."""
+    """The tensor of the same name in another living module that is built alike, and that was written more
+    often. Only where this one still holds the zeros it was made with: weights that differ otherwise may
+    have been trained."""
+    if case.mechanism.kind not in DEGENERATE:
+        return None
     mine = next((m for m in case.models if any(h.tensor is held.tensor for h in of_modules([m]))), None)
     if mine is None:
         return None
     for other in _built_alike(mine):
         for twin in of_modules([other]):
-            if twin.name != held.name or twin.key == held.key or twin.tensor.shape != held.tensor.shape:
+            if twin.name != held.name or twin.key == held.key:
+                continue
+            if bool((held.tensor.detach() != 0).any()) or not bool((twin.tensor.detach() != 0).any()):
                 continue
             value = twin.tensor.detach().to(held.tensor.dtype)
             if is_finite(value) and not torch.equal(value.cpu(), held.tensor.detach().cpu()):
@@ -245,6 +257,8 @@ def _in_a_twin(case: Case, held: Held) -> _Newer | None:
 
 def _built_alike(model: nn.Module) -> list[nn.Module]:
     shape = _shape_of(model)
+    if len(shape) < FEWEST:
+        return []  # single layers are alike by chance
     found = [m for m in gc.get_objects() if type(m) is type(model) and m is not model]
     return [m for m in found if _shape_of(m) == shape]
 

@@ -82,19 +82,30 @@ def weigh(case: Case) -> Claim | Against | None:
 
 def _read_unwritten(case: Case, op: Op) -> Claim | Against:
     why = READ.say(op=op.name.split(".")[1], line=born_at(case))
-    if case.phase in ("weights", "optimizer"):
-        return Claim("proved", why, (), 3.0)  # the tracer saw it allocated, read, and not written in between
+    if case.phase in ("weights", "data"):
+        return Claim(_certainty(), why, (), 3.0)
+    if case.phase == "optimizer":
+        read = case.outcome("poisoned-update").value
+        return Claim("proved" if read else _certainty(), why, (POISON.say(),) if read else (), 3.0)
     outcome = case.outcome("poisoned-memory")
     if outcome.value is False:
         return Against(outcome.text)
     return Claim("proved" if outcome.value else "likely", why, (outcome.text,) if outcome.text else (), 3.0)
 
 
+def _certainty() -> str:
+    """That torch did not see a write does not prove that there was none: somebody may fill memory through
+    numpy. Unless torch fills what it hands out with NaN, and NaN is what is there."""
+    fills = bool(getattr(torch.utils.deterministic, "fill_uninitialized_memory", False))
+    return "proved" if fills and torch.are_deterministic_algorithms_enabled() else "likely"
+
+
 def _weight_never_written(case: Case) -> Claim | None:
     for held in bad_weights(case):
         found = _never_written(case, held)
         if found is not None:
-            return Claim("proved", found, (), 3.0)
+            whole = count_bad(held.tensor) == held.tensor.numel()
+            return Claim(_certainty() if whole else "likely", found, (), 3.0)
     return None
 
 
@@ -117,7 +128,7 @@ def _garbage_weight(case: Case) -> Claim | None:
         found = _never_written(case, held)
         if found is not None:
             finite = runs_finite(with_values(case, [(held, torch.zeros_like(held.tensor))]))
-            return Claim("proved" if finite else "possible", found, (), 3.0)
+            return Claim("likely" if finite else "possible", found, (), 3.0)
     return None
 
 

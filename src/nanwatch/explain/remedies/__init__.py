@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def offer(case: Case, *ids: str) -> list[Remedy]:
-    """The remedies of these ids that fit the case, each tried where that can be done. Those that were
-    tried and hold come first, then those that could not be tried, in the order of `ids`. What was tried and does not
-    help is not offered."""
+    """The remedies of these ids that fit the case, each tried where that can be done. Those that were tried
+    and hold come first, then those that could not be tried, in the order of `ids`. What was tried and
+    does not help is not offered."""
     made = [_edit(case, i) if i in REPAIRS else _setting(case, i) for i in ids]
     fitting = [remedy for remedy in made if remedy is not None and remedy.verified is not False]
     return sorted(fitting, key=lambda remedy: remedy.verified is not True)
