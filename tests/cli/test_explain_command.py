@@ -37,10 +37,10 @@ def test_list_page_and_incident(workshop: Workshop) -> None:
     page = workshop.nanwatch("explain", "fully-masked-row")
     assert page.stdout.startswith("fully-masked-row: ") and "Proved by:" in page.stdout
     workshop.write(
-        "bad.py", "import torch\nnet = torch.nn.Linear(2, 2)\nnet(torch.tensor([[0.0, 1.0]]).log())\n"
+        "bad.py", "import torch\nnet = torch.nn.Linear(2, 2)\nnet(torch.tensor([[0.0, 2.0]]).log())\n"
     )
     first = workshop.nanwatch("run", "--checklist", "--dir", "run", "bad.py")
-    assert first.returncode == 3 and "✗" in first.stderr
+    assert first.returncode == 3 and "✗ Is the data clean?" in first.stderr
     again = workshop.nanwatch("explain", "--checklist", "run")
     assert again.returncode == 0
     assert "aten.log" in again.stdout and "Is the data clean?" in again.stdout

@@ -129,6 +129,8 @@ def _finite_with(birth: BirthOp, operand: str, eps: float) -> bool:
 
 def _is_count(case: Case, birth: BirthOp) -> bool:
     """A number of marked places is not rounded to zero: nothing was marked."""
+    if case.mechanism.kind != DIVIDE_BY_ZERO:
+        return False
     node = case.lineage.node_of(birth.op)
     return node is not None and nature(case.lineage, node, case.mechanism.operand) in (COUNT, MARKS)
 

@@ -8,6 +8,7 @@ from nanwatch.explain.birth import BirthOp
 from nanwatch.explain.case import Case
 from nanwatch.explain.claim import Against, Claim, Page
 from nanwatch.explain.mechanism import DIVIDE_BY_ZERO, INVALID_DOMAIN
+from nanwatch.explain.provenance import made_by
 from nanwatch.explain.remedies import offer
 from nanwatch.explain.samples import about_rows
 from nanwatch.explain.state import born_at, short
@@ -79,11 +80,22 @@ def _without_mass(case: Case, birth: BirthOp, used: str) -> Claim | None:
     except RuntimeError:
         return None
     elementwise = total.numel() >= values.numel() > 1
-    if elementwise or bool((values[zero] != 0).any()):
+    if elementwise or bool((values[zero] != 0).any()) or not _is_own_sum(case, birth, values, total):
         return None
     why = NO_MASS.say(line=born_at(case), rows=int((total == 0).sum()), count=total.numel())
     evidence = (used, *about_rows(case, case.located.birth.samples))
     return Claim("proved", why, evidence, 2.0)
+
+
+def _is_own_sum(case: Case, birth: BirthOp, values: torch.Tensor, total: torch.Tensor) -> bool:
+    """Whether the divisor was added up from the very values that it divides."""
+    node = case.lineage.node_of(birth.op)
+    if node is None or all(m.base != "sum" for m in made_by(case.lineage, node, "other")):
+        return False
+    lined_up = total.reshape((1,) * (values.dim() - total.dim()) + tuple(total.shape))
+    dims = [d for d in range(values.dim()) if lined_up.shape[d] == 1]
+    added = values.detach().double().sum(dims, keepdim=True) if dims else values.detach().double()
+    return torch.allclose(added, lined_up.detach().double(), rtol=1e-2, atol=1e-6)
 
 
 def _used_for(case: Case, birth: BirthOp) -> str | None:

@@ -78,7 +78,7 @@ def _non_finite(case: Case) -> Claim | None:
     ):
         return None
     bad = [h for h in bad_weights(case) if h.kind == BUFFER]
-    kept = [h for h in bad if is_statistic(case, h)]
+    kept = [h for h in bad if is_statistic(case, h) and not _is_mask(h.tensor)]
     if not kept or any(h.kind != BUFFER for h in bad_weights(case)):
         return None
     first = kept[0]
@@ -87,6 +87,12 @@ def _non_finite(case: Case) -> Claim | None:
     why = BAD.say(name=first.name, bad=count_bad(first.tensor), count=first.tensor.numel())
     fresh = case.outcome("fresh-statistics").finite
     return Claim("proved" if fresh else "likely", why, (), 3.0)
+
+
+def _is_mask(tensor: torch.Tensor) -> bool:
+    """Whether only -inf is not finite in it: a mask or scores, on purpose."""
+    values = tensor.detach()
+    return not values.is_complex() and bool((torch.isfinite(values) | (values == float("-inf"))).all())
 
 
 def _was_bad_before(case: Case, held: Held) -> bool:
