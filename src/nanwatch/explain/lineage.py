@@ -39,6 +39,11 @@ MOST_NODES = 200_000
 MOST_CALLS = 100
 """Calls of the program's own code that are made once more to see where an operand came from."""
 
+PICKS = frozenset(
+    "nll_loss_forward nll_loss2d_forward gather index take index_select mul log log2 log10 xlogy".split()
+)
+"""Ops whose operands are kept when an infinity passes through them."""
+
 FRESH_BYTES = 2**26
 """Copies of what such calls are given may take so much memory in all."""
 
@@ -217,9 +222,13 @@ class Witness(OpTracer):
         return self._makers.get(tensor)
 
     def _may_be_a_birth(self, op: Op) -> bool:
-        """Also what only picks an infinity that was there on purpose: a loss at a target that is masked
-        out."""
-        return super()._may_be_a_birth(op) or (op.phase != "backward" and bool(op.bad_outputs))
+        """Also what only picks or weighs an infinity that was there on purpose: a loss at a target that is
+        masked out. What a NaN has reached is not kept, it may be the whole model."""
+        if super()._may_be_a_birth(op):
+            return True
+        base = op.name.split(".")[1].removesuffix("_") if "." in op.name else op.name
+        infinite = bool(op.bad_outputs) and not any(o.numbers.nan for o in op.outputs)
+        return infinite and base in PICKS and op.phase != "backward"
 
     def _after(
         self,

@@ -140,7 +140,8 @@ def allocation_of(case: Case, tensor: torch.Tensor) -> Entry | None:
 
 def _asked_for_memory(entry: Entry) -> bool:
     """Not an empty shell that is given the memory of a file afterwards."""
-    return all(t.numel() for t, _ in entry.made) and 0 not in entry.args and (0,) not in entry.args
+    sizes = [a for a in entry.args if isinstance(a, (int, tuple, list))]
+    return all(t.numel() for t, _ in entry.made) and all(size not in (0, (0,), [0]) for size in sizes)
 
 
 def is_statistic(case: Case, held: Held) -> bool:

@@ -13,7 +13,7 @@ from nanwatch.replay.blame import Blame, first_harmful, hidden_births, looks_lik
 from nanwatch.replay.live import LiveTracer
 from nanwatch.replay.located import Located, birth_at, birth_of, hop_of, kind_of
 from nanwatch.replay.owners import owners_of
-from nanwatch.replay.roles import Roles
+from nanwatch.replay.roles import Roles, written_down
 from nanwatch.replay.samples import bad_rows, bad_rows_of_batch
 from nanwatch.replay.trace import Op, Operand, Trace
 from nanwatch.replay.tracer import OpTracer, measurable
@@ -189,6 +189,11 @@ def _located(
         for born, hider in hidden_births(tracer.trace, tracer.step)
         if born.index != blame.op.index or hider.silently_wrong
     )[:5]
+    unwanted = _unwanted_infinity(blame, tracer.trace, roles)
+    if unwanted is not None:
+        phase = "loss" if unwanted.after_root else "data"
+        found = _made_outside(trouble, unwanted, phase, (), roles, [])
+        return replace(found, by=by, travel=(hop_of(blame.op), *travel), hidden=hidden)
     into_weights = _writes_weights(blame.op, path, roles)
     if blame.outside is not None and blame.op.phase == "optimizer":
         into_weights = True  # an earlier bad update, which was let through
@@ -201,6 +206,20 @@ def _located(
     step = op.step if phase == "optimizer" else trouble.step
     kind = kind_of([o.numbers for o in op.outputs]) or "nan"
     return Located(step, kind, phase, birth, by, travel, hidden, [], op.call, op)
+
+
+def _unwanted_infinity(blame: Blame, trace: Trace, roles: Roles) -> Op | None:
+    """Of an op that turned an infinity into NaN: the op of the program's own code, outside the trace, that made
+    what looked like a mask out of finite values. Nobody asked for that one."""
+    if blame.outside is not None or not blame.op.turns_inf_into_nan:
+        return None
+    for op in trace.ancestors([blame.op.index]):
+        for operand in op.bad_inputs:
+            if operand.source is None and not operand.from_python:
+                origin = roles.origin(operand.key)
+                if origin is not None and origin.makes_inf and not written_down(origin):
+                    return origin
+    return None
 
 
 def _rows(op: Op, phase: str, trouble: Trouble) -> tuple[int, ...]:

@@ -28,6 +28,16 @@ class Weight:
     module: str
 
 
+def _turns_inf_into_nan(given: torch.Tensor, entry: Entry) -> bool:
+    made = [t for t in tensors_in(entry.outputs) if measurable(t)]
+    return not bool(given.isnan().any()) and any(bool(t.isnan().any()) for t in made)
+
+
+def written_down(op: Op) -> bool:
+    """Whether the program's own text asks for the infinity: `time[2] = float("inf")`."""
+    return op.deliberate or any(o.from_python for o in op.inputs)
+
+
 class Roles:
     """What the program calls the tensors: parameters and buffers of its modules, arguments of its calls."""
 
@@ -96,7 +106,10 @@ class Roles:
             target = {key} if in_place else {key_of(t) for t in tensors_in(entry.outputs)}
             for tensor in tensors_in((entry.args, entry.kwargs)):
                 if key_of(tensor) not in target and measurable(tensor) and not is_finite(tensor):
-                    return self.origin(key_of(tensor), depth + 1) if depth < DEEPEST else None
+                    found = self.origin(key_of(tensor), depth + 1) if depth < DEEPEST else None
+                    if _turns_inf_into_nan(tensor, entry) and (found is None or written_down(found)):
+                        return self._made_again(entry)
+                    return found
             if not in_place or (entry.before is not None and is_finite(entry.before)):
                 return self._made_again(entry) or self._first_of(changes)
             if entry.before is None:

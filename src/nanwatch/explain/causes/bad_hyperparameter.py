@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -189,6 +190,8 @@ def _divided_by_number(case: Case, birth: BirthOp) -> Claim | None:
     given = birth.arguments.get("other")
     if case.mechanism.kind != DIVIDE_BY_ZERO or not isinstance(given, float) or isinstance(given, bool):
         return None
+    if _computed_on_the_line(case.located.birth.code):
+        return None
     why = NUMBER.say(op=birth.name, line=born_at(case), value=given)
     names = [
         name
@@ -198,6 +201,28 @@ def _divided_by_number(case: Case, birth: BirthOp) -> Claim | None:
     ]
     evidence = tuple(SAME_SETTING.say(name=name) for name in names[:1])
     return Claim("likely" if _came_from_tensor(case) and not names else "proved", why, evidence, 3.0)
+
+
+def _computed_on_the_line(code: str) -> bool:
+    """Whether a divisor of the line is computed there (`1 - decay**n`, `float(m.sum())`), not only named."""
+    for text in (code, code.rstrip(":") + ": pass", f"def f():\n {code}"):
+        try:
+            tree = ast.parse(text)
+        except SyntaxError:
+            continue
+        nodes = list(ast.walk(tree))
+        divisors = [n.right for n in nodes if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Div)]
+        divisors += [n.value for n in nodes if isinstance(n, ast.AugAssign) and isinstance(n.op, ast.Div)]
+        divisors += [n.args[-1] for n in nodes if isinstance(n, ast.Call) and n.args and _divides(n.func)]
+        return any(
+            not isinstance(d, (ast.Name, ast.Attribute, ast.Constant, ast.Subscript)) for d in divisors
+        )
+    return False
+
+
+def _divides(function: ast.expr) -> bool:
+    """A method or function of torch that divides by its last argument."""
+    return isinstance(function, ast.Attribute) and function.attr in ("div", "div_", "divide", "true_divide")
 
 
 def _came_from_tensor(case: Case) -> bool:

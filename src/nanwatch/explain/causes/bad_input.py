@@ -114,14 +114,16 @@ def _held_it(case: Case) -> Claim | None:
 
 
 def _computed(case: Case, tensor: torch.Tensor) -> bool:
-    """Whether a call on record made it of finite values."""
-    for entry in writes_to(case, key_of(tensor)):
-        given = [t for t in tensors_in((entry.args, entry.kwargs)) if key_of(t) != key_of(tensor)]
-        name = getattr(entry.call, "__name__", "")
-        if any(measurable(t) and not is_finite(t) for t in given) or name in SETS or not given:
-            return False
-        return all(is_finite(t) for t in given if measurable(t))
-    return False
+    """Whether a call on record made it of finite values, or NaN of infinities."""
+    entry = next(writes_to(case, key_of(tensor)), None)
+    if entry is None or getattr(entry.call, "__name__", "") in SETS:
+        return False
+    every = tensors_in((entry.args, entry.kwargs))
+    given = [t for t in every if key_of(t) != key_of(tensor) and measurable(t)]
+    if not given:
+        return False
+    made_nan = bool(torch.isnan(tensor).any()) and not any(bool(torch.isnan(t).any()) for t in given)
+    return made_nan or all(is_finite(t) for t in given)
 
 
 def _clean_batch_runs(case: Case) -> bool | None:
@@ -146,14 +148,9 @@ def _off_scale(case: Case) -> Claim | None:
     if dropped is False:
         return None
     other = case.outcome("another-batch").finite
-    sure = bool(dropped) and other is not False and odd.times >= FAR_OFF
-    return Claim(
-        _certainty(sure, bool(dropped)), _sentence(odd), tuple(about_rows(case, (odd.place[0],))), 3.0
-    )
-
-
-def _certainty(sure: bool, dropped: bool) -> str:
-    return "proved" if sure else ("likely" if dropped else "possible")
+    far = odd.times >= FAR_OFF and bool(dropped)
+    certainty = "proved" if far and other is not False else ("likely" if far else "possible")
+    return Claim(certainty, _sentence(odd), tuple(about_rows(case, (odd.place[0],))), 3.0)
 
 
 def _sentence(odd: Odd) -> str:
