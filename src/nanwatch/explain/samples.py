@@ -179,7 +179,9 @@ def _in_data_set(case: Case, rows: tuple[int, ...], size: int) -> tuple[int, ...
 
     from torch.utils.data import SequentialSampler, dataloader
 
-    iterators: list[Any] = [o for o in gc.get_objects() if isinstance(o, dataloader._BaseDataLoaderIter)]
+    iterators: list[Any] = [
+        o for o in gc.get_objects() if issubclass(type(o), dataloader._BaseDataLoaderIter)
+    ]
     if len(iterators) != 1 or not isinstance(
         getattr(iterators[0]._index_sampler, "sampler", None), SequentialSampler
     ):

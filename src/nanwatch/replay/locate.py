@@ -209,8 +209,8 @@ def _located(
 
 
 def _unwanted_infinity(blame: Blame, trace: Trace, roles: Roles) -> Op | None:
-    """Of an op that turned an infinity into NaN: the op of the program's own code, outside the trace, that made
-    what looked like a mask out of finite values. Nobody asked for that one."""
+    """Of an op that turned an infinity into NaN: the op of the program's own code, outside the trace, that
+    made what looked like a mask out of finite values. Nobody asked for that one."""
     if blame.outside is not None or not blame.op.turns_inf_into_nan:
         return None
     for op in trace.ancestors([blame.op.index]):
