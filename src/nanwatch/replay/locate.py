@@ -141,7 +141,8 @@ def _bad_of(trouble: Trouble, again: Again) -> tuple[list[torch.Tensor], bool]:
 
 def _not_again(trouble: Trouble, again: Again) -> Located:
     """The step was bad and its replay is not: say so, and give what was recorded."""
-    kind = kind_of([numbers(t) for _, t in trouble.sinks]) or "nan"
+    shown = [t for name, t in trouble.sinks if name == "loss"] or [t for _, t in trouble.sinks]
+    kind = kind_of([numbers(t) for t in shown]) or "nan"
     phase = {"loss": "loss", "gradients": "backward", "weights": "weights"}.get(trouble.seen_in, "forward")
     entry = next((e for e in reversed(trouble.tape.entries) if e.kind != "write"), None)
     first = next((e for e in trouble.tape.entries if e.kind != "write" and _shows_bad(e)), None)
@@ -204,8 +205,8 @@ def _located(
     phase = "weights" if into_weights else _phase(op, trouble, path)
     birth = replace(birth_of(op, phase, roles), samples=_rows(op, phase, trouble))
     step = op.step if phase == "optimizer" else trouble.step
-    kind = kind_of([o.numbers for o in op.outputs]) or "nan"
-    return Located(step, kind, phase, birth, by, travel, hidden, [], op.call, op)
+    made = [numbers(op.output)] if op.output is not None else [o.numbers for o in op.outputs]
+    return Located(step, kind_of(made) or "nan", phase, birth, by, travel, hidden, [], op.call, op)
 
 
 def _unwanted_infinity(blame: Blame, trace: Trace, roles: Roles) -> Op | None:

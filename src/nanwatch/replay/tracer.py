@@ -208,7 +208,7 @@ class OpTracer(TorchDispatchMode):
         return True
 
     def _may_be_a_birth(self, op: Op) -> bool:
-        if op.makes_nan or (op.makes_inf and not op.constants):
+        if op.makes_nan or (op.makes_inf and not (op.constants and op.deliberate)):
             return True
         if op.is_view or not op.bad_outputs:
             return False
