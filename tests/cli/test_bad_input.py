@@ -69,7 +69,7 @@ CASES = {
     "unknown option before a command": (["--policy", "skip"], UNKNOWN.format("--policy")),
     "unknown command": (
         ["good.py"],
-        "nanwatch: unknown command good.py. Commands: run; to run a script: nanwatch run good.py",
+        "nanwatch: unknown command good.py. Commands: run, explain; to run a script: nanwatch run good.py",
     ),
     "unknown policy": (
         ["run", "--policy", "retry", "good.py"],
@@ -151,16 +151,19 @@ def test_bad_input_in_chinese(workshop: Workshop) -> None:
 def test_the_surface_is_frozen() -> None:
     """Options may be added, in this list too; none may go or change its meaning."""
     assert sorted(run.EXAMPLES) == ["--audit-seconds", "--audit-share", "--dir", "--mode", "--policy", "-m"]
-    assert sorted(cli_main.COMMANDS) == ["run"]
+    assert sorted(cli_main.COMMANDS) == ["explain", "run"]
     assert vars(run.Options()) == {
         "dir": None,
         "policy": "raise",
         "mode": "auto",
         "audit_seconds": None,
         "audit_share": None,
+        "checklist": False,
+        "explain": True,
         "module": None,
         "rest": [],
     }
+    assert sorted(run.FLAGS) == ["--checklist", "--no-explain"]
     for option in run.EXAMPLES:
         assert option in run.HELP or option == "-m"
 
@@ -175,7 +178,7 @@ def test_the_surface_is_frozen() -> None:
 def test_every_option_is_understood(arguments: list[str]) -> None:
     options = run.parse([*arguments, "script.py", "--policy", "raise", "-m"])
     assert options == run.Options(
-        "d", "skip", "host", 2.0, 0.0, None, ["script.py", "--policy", "raise", "-m"]
+        "d", "skip", "host", 2.0, 0.0, rest=["script.py", "--policy", "raise", "-m"]
     )
 
 
