@@ -194,7 +194,7 @@ class Session:
         same."""
         if not self.explain:
             return incident
-        if self.watcher.in_lockstep:  # the other ranks wait: experiments would keep them, or wait for them
+        if self.watcher.lockstep.groups:  # the other ranks wait: experiments would keep them, or wait for them
             return replace(incident, notes=(*incident.notes, say("watch.not_explained_in_lockstep")))
         from nanwatch.explain.case import Budget, Case
         from nanwatch.explain.checklist import checklist
