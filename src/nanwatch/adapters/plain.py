@@ -192,10 +192,9 @@ class Session:
     def _explained(self, incident: Incident, trouble: Trouble, located: Located) -> Incident:
         """The incident with its diagnosis. Without one, if nanwatch fails at it: the place is known all the
         same."""
-        if not self.explain:
-            return incident
-        if self.watcher.lockstep.groups:  # the other ranks wait: experiments would keep them, or wait for them
-            return replace(incident, notes=(*incident.notes, say("watch.not_explained_in_lockstep")))
+        if not self.explain or self.watcher.lockstep.groups:
+            return incident  # while other ranks wait, experiments would keep them, or wait for them
+
         from nanwatch.explain.case import Budget, Case
         from nanwatch.explain.checklist import checklist
         from nanwatch.explain.diagnose import diagnose

@@ -151,10 +151,6 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "重放时模型给出的值与出错的那一步不同：它依赖于未被记录的内容（模型自己的 Python 状态、"
         "自带的随机数生成器、已被消耗的参数等）。",
     ),
-    "watch.not_explained_in_lockstep": (
-        "The cause was not looked for: other ranks wait for this one. Run on one rank to have it explained.",
-        "未分析原因：其他 rank 正在等待。请在单个 rank 上运行这一步以获得分析。",
-    ),
     "watch.not_explained": (
         "The cause was not looked for: nanwatch failed at it ({error}).",
         "未能分析原因：nanwatch 自身出错（{error}）。",
