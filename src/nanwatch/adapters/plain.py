@@ -13,6 +13,7 @@ import statistics
 import sys
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -151,10 +152,7 @@ class Session:
         if located is None:
             return None
         incident = self._incident(located, action_of(self.policy, can_skip), trouble.seen_in)
-        incident = self._explained(incident, trouble, located)
-        self.incidents.append(incident)
-        path = self._keep(incident, located)
-        self._show(incident, path)
+        incident, path = self._settle(incident, trouble, located)
         if self.policy == "raise":
             self.stopped_by_incident = True
             raise NonFiniteError(_sentence(incident, path), incident)
@@ -173,7 +171,21 @@ class Session:
         self.skipped += self.policy == "skip"
         return self.policy
 
+    def _settle(self, incident: Incident, trouble: Trouble, located: Located) -> tuple[Incident, str | None]:
+        """Written before it is explained: whoever kills the program meanwhile still has the place."""
+        path = self._keep(incident, located)
+        explained = self._explained(incident, trouble, located)
+        if path is not None and explained is not incident:
+            self._write_incident(lambda folder: folder.rewrite_incident(Path(path), explained))
+        self.incidents.append(explained)
+        self._show(explained, path)
+        return explained, path
+
     def _incident(self, located: Located, action: str, seen_in: str) -> Incident:
+        notes = tuple(located.notes)
+        if self.folder is not None and located.call is None and located.birth.op is not None:
+            why = say("watch.too_large")
+            notes = (*notes, say("watch.tensors_not_kept", op=located.birth.op, why=why))
         return Incident(
             step=located.step,
             rank=self.rank,
@@ -185,7 +197,7 @@ class Session:
             located_by=located.by,
             travel=located.travel,
             hidden=located.hidden,
-            notes=tuple(located.notes),
+            notes=notes,
             time=_now(),
         )
 
@@ -224,12 +236,7 @@ class Session:
 
     def _keep(self, incident: Incident, located: Located) -> str | None:
         """The incident's folder, or None when it could not be written."""
-        if self.folder is None:
-            return None
         repro, save = None, None
-        if located.call is None and located.birth.op is not None:
-            note = say("watch.tensors_not_kept", op=located.birth.op, why=say("watch.too_large"))
-            incident = replace(incident, notes=(*incident.notes, note))
         if located.call is not None and located.birth.op is not None:
             function, args, kwargs = located.call
             names = [a.name for a in function._schema.arguments]
@@ -241,8 +248,13 @@ class Session:
 
                 save_file(tensors, str(path))
 
+        return self._write_incident(lambda folder: folder.write_incident(incident, save, repro))
+
+    def _write_incident(self, work: Callable[[RunFolder], Path]) -> str | None:
+        if self.folder is None:
+            return None
         try:
-            return str(self.folder.write_incident(incident, save, repro))
+            return str(work(self.folder))
         except Exception as error:
             why = reason(error) if isinstance(error, OSError) else describe(error)
             warn(say("watch.incident_not_written", path=self._folder_text(), why=why))
@@ -290,9 +302,7 @@ class Session:
             return False  # something not finite lay about; nothing says that it ended the program
         watcher.forget_pending_output()
         incident = self._incident(located, "raised", "exception")
-        incident = self._explained(incident, trouble, located)
-        self.incidents.append(incident)
-        self._show(incident, self._keep(incident, located))
+        self._settle(incident, trouble, located)
         return True
 
 

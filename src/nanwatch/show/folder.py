@@ -126,6 +126,11 @@ class RunFolder:
             shutil.rmtree(unfinished, ignore_errors=True)
             raise
 
+    def rewrite_incident(self, path: Path, incident: Incident) -> Path:
+        """What is known by now of the incident in the folder `path`; the old text stays until then."""
+        _write_atomically(path / INCIDENT_FILE, _json_text(incident))
+        return path
+
     def incidents(self) -> list[Path]:
         return incident_folders(self.path)
 
