@@ -92,7 +92,8 @@ class OpTracer(TorchDispatchMode):
         self.peaks.clear()
         for memory in (self.writers, self.allocated, self.arrivals, self.constants, self._derived):
             memory.sweep()
-        self._forget_dead_ops()
+        if self.trace.ops:
+            self._forget_dead_ops()
 
     def _forget_dead_ops(self) -> None:
         """Keep only the ops that lead to non-finite values that are still there."""

@@ -31,13 +31,13 @@ class Rng:
     @staticmethod
     def now() -> Rng:
         """torch's states alone."""
-        return Rng(torch.get_rng_state(), _cuda_states())
+        return Rng(_of_cpu(), _cuda_states())
 
     @staticmethod
     def of_all(numpy_draws: bool = True) -> Rng:
         """All states. `numpy_draws`: whether the call about to be made is known to draw from NumPy."""
         numpy = numpy_state() if numpy_draws else numpy_words()
-        return Rng(torch.get_rng_state(), _cuda_states(), python_state(), numpy)
+        return Rng(_of_cpu(), _cuda_states(), python_state(), numpy)
 
     def put_back(self) -> None:
         torch.set_rng_state(self.cpu)
@@ -61,10 +61,10 @@ def states_of(generators: Iterable[Any]) -> list[GeneratorState]:
 def python_state() -> Any:
     """Python's state as (position and words as bytes, the number it has in store), or as it gives it itself
     where its memory cannot be read so."""
-    if not _python_is_readable():
+    memory = _memory_of_python()
+    if memory is None:
         return random.getstate()
-    generator: Any = random._inst
-    return ctypes.string_at(id(generator) + object.__basicsize__, 4 + WORDS), generator.gauss_next
+    return memory.raw, random._inst.gauss_next  # type: ignore[attr-defined]
 
 
 def _whole_of_python(state: Any) -> Any:
@@ -75,14 +75,15 @@ def _whole_of_python(state: Any) -> Any:
 
 
 @functools.cache
-def _python_is_readable() -> bool:
-    """Whether the memory of Python's generator is what we take it for."""
+def _memory_of_python() -> Any:
+    """A view of the memory of Python's generator, or None if it is not what we take it for."""
     generator: Any = getattr(random, "_inst", None)
     size = object.__basicsize__ + 4 + WORDS
     if generator is None or type(generator) is not random.Random or random.Random.__basicsize__ < size:
-        return False
-    memory = ctypes.string_at(id(generator) + object.__basicsize__, 4 + WORDS)
-    return bool(_whole_of_python((memory, vars(generator)["gauss_next"])) == random.getstate())
+        return None
+    memory = _view(id(generator) + object.__basicsize__)
+    readable = _whole_of_python((memory.raw, vars(generator)["gauss_next"])) == random.getstate()
+    return memory if readable else None
 
 
 def numpy_state() -> Any:
@@ -92,13 +93,25 @@ def numpy_state() -> Any:
 
 def numpy_words() -> Any:
     """The words of NumPy's generator as bytes; all of its state where it is not the usual one."""
+    global _numpy_seen
     numpy = sys.modules.get("numpy.random")
     if numpy is None:
         return None
     bits = numpy.mtrand._rand._bit_generator
-    if type(bits).__name__ != "MT19937":
-        return numpy_state()
-    return ctypes.string_at(bits.ctypes.state_address, WORDS + 4)
+    if _numpy_seen is None or _numpy_seen[0] is not bits:
+        usual = type(bits).__name__ == "MT19937"
+        _numpy_seen = bits, _view(bits.ctypes.state_address) if usual else None
+    memory = _numpy_seen[1]
+    return numpy_state() if memory is None else memory.raw
+
+
+_numpy_seen: tuple[Any, Any] | None = None
+"""NumPy's generator, and a view of its memory."""
+
+
+def _view(address: int) -> Any:
+    """A Mersenne twister's words and the position in them, as they are whenever they are read."""
+    return (ctypes.c_char * (WORDS + 4)).from_address(address)
 
 
 def _whole_of_numpy(state: Any) -> Any:
@@ -110,6 +123,9 @@ def _whole_of_numpy(state: Any) -> Any:
 
 def _numbers(memory: bytes) -> list[int]:
     return [int.from_bytes(memory[i : i + 4], sys.byteorder) for i in range(0, len(memory), 4)]
+
+
+_of_cpu = torch.default_generator.get_state
 
 
 def _cuda_states() -> tuple[tuple[int, torch.Tensor], ...]:

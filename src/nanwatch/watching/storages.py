@@ -52,6 +52,8 @@ class Storages(Generic[Fact]):
 
     def sweep(self) -> None:
         """Forget memory that was freed."""
+        if not self._facts:
+            return
         dead = [
             key for key, (ref, _) in self._facts.items() if isinstance(ref, StorageWeakRef) and ref.expired()
         ]

@@ -128,7 +128,8 @@ class Updates:
 
     def _agreed(self, verdict: Verdict) -> Verdict:
         """The verdict of all ranks: "rank" when another one's is worse."""
-        return replace(verdict, bad=self._watcher.lockstep.agreed(verdict.bad))
+        bad = self._watcher.lockstep.agreed(verdict.bad)
+        return verdict if bad == verdict.bad else replace(verdict, bad=bad)
 
     def _act_on(self, verdict: Verdict, optimizer: Optimizer) -> None:
         watcher = self._watcher
