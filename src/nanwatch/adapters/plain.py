@@ -210,6 +210,7 @@ class Session:
         from nanwatch.explain.case import Budget, Case
         from nanwatch.explain.checklist import checklist
         from nanwatch.explain.diagnose import diagnose
+        from nanwatch.explain.timeline import sentences
 
         began = time.perf_counter()
         took = [facts.seconds for facts in self.history if facts.seconds is not None]
@@ -219,6 +220,7 @@ class Session:
             case = Case(trouble, located, self.watcher.calls, self.history, budget, terminal.progress)
             found = diagnose(case)
             points = checklist(case, found.cause) if self.checklist else ()
+            notes = tuple(sentences(self.history))
         except Exception as error:
             note = say("watch.not_explained", error=describe(error))
             return replace(incident, notes=(*incident.notes, note))
@@ -231,6 +233,7 @@ class Session:
             remedies=found.remedies,
             others=found.others,
             checklist=points,
+            notes=(*incident.notes, *notes),
             explained_in_steps=round((time.perf_counter() - began) / step, 1) if step else None,
         )
 

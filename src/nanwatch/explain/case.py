@@ -121,6 +121,11 @@ class Case:
             self.tape, self.trouble.earlier, self.calls, self.trouble.scaler_search, changes or Changes()
         )
 
+    @property
+    def tried(self) -> frozenset[str]:
+        """The experiments that were asked for so far."""
+        return frozenset(self._outcomes)
+
     def outcome(self, name: str) -> Outcome:
         """The outcome of an experiment, by its name; it is done when first asked for, if it applies and there
         is time left."""

@@ -163,14 +163,14 @@ def usual_weights(parameters: Iterable[torch.Tensor]) -> Iterator[None]:
     memory = {id(p): (p, p.data) for p in parameters}
     try:
         for parameter, data in memory.values():
-            parameter.data = _brought_back(data)
+            parameter.data = usual_values(data)
         yield
     finally:
         for parameter, data in memory.values():
             parameter.data = data
 
 
-def _brought_back(values: torch.Tensor) -> torch.Tensor:
+def usual_values(values: torch.Tensor) -> torch.Tensor:
     """A copy, no larger than usual; what is not finite is drawn anew."""
     usual = usual_size(values)
     finite = torch.isfinite(values)

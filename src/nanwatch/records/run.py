@@ -29,6 +29,8 @@ class StepFacts:
     lr: tuple[float, ...] = ()
     scale: float | None = None
     seconds: float | None = None
+    epoch: int | None = None
+    """The pass over the data that its last batch belongs to, from 1 on, where a DataLoader gave it."""
     events: tuple[str, ...] = ()
     """In the order they happened: "forward", "backward", "unscale", "clip", "skip", …"""
     facts: dict[str, Any] = field(default_factory=dict)

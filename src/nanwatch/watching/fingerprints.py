@@ -25,7 +25,7 @@ SHARE = 0.005
 """Of the run's time."""
 
 FIRST_SECONDS = 0.5
-MOST_BYTES = 2**31
+MOST_BYTES = 2**29
 PERIOD = 1021
 """Places are counted modulo this, so that the weighted sum stays within 64 bits."""
 
@@ -58,9 +58,10 @@ class Changed:
 class Fingerprints:
     def __init__(self) -> None:
         self.taken: dict[int, Fingerprint] = {}
-        self.bad_at_first: dict[str, str] = {}
+        self.bad_at_first: set[str] = set()
         """Names of weights and buffers that were not finite at the first call of their model."""
         self._models: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+        """Those whose first call has been looked at."""
         self._began = time.perf_counter()
         self._spent = 0.0
 
@@ -92,6 +93,7 @@ class Fingerprints:
 
     def _take(self, tensors: Iterable[tuple[str, torch.Tensor]], step: int, first: bool = False) -> None:
         began, size = time.perf_counter(), 0
+        self.taken = {key: each for key, each in self.taken.items() if each.tensor() is not None}
         for name, tensor in tensors:
             if not _readable(tensor):
                 continue
@@ -99,7 +101,7 @@ class Fingerprints:
             if size > MOST_BYTES:
                 break
             if first and tensor.is_floating_point() and not is_finite(tensor):
-                self.bad_at_first[name] = "non-finite"
+                self.bad_at_first.add(name)
             total, weighted = sums(tensor)
             self.taken[id(tensor)] = Fingerprint(
                 weakref.ref(tensor), name, step, version_of(tensor), tensor.data_ptr(), total, weighted
@@ -125,7 +127,8 @@ class Fingerprints:
 
 def _readable(tensor: torch.Tensor) -> bool:
     return (
-        tensor.device.type == "cpu"
+        type(tensor) in (torch.Tensor, nn.Parameter)
+        and tensor.device.type == "cpu"
         and tensor.layout is torch.strided
         and tensor.is_contiguous()
         and tensor.element_size() in WORDS

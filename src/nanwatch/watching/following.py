@@ -330,7 +330,16 @@ class Following:
 
             return arrival
 
-        self._wrap(dataloader._BaseDataLoaderIter, "__next__", make_arrival)
+        def make_batch(original: Any) -> Any:
+            def batch(loader: Any) -> Any:
+                value = original(loader)
+                if self._ours():
+                    run(program.batch_arrived, loader, value, sys._getframe(1))
+                return value
+
+            return batch
+
+        self._wrap(dataloader._BaseDataLoaderIter, "__next__", make_batch)
         for name in ("from_numpy", "frombuffer", "load", "from_dlpack"):
             if name in torch.__dict__:
                 self._wrap(torch, name, make_arrival)

@@ -18,6 +18,10 @@ SKIP_SHARE = 0.02
 """A step that a GradScaler skips is replayed without its scale, within this much time in all."""
 
 
+FALLING = 3
+"""Steps skipped in a row from which on the loss scale is said to keep falling."""
+
+
 class Scaling:
     """Follows every GradScaler of the program."""
 
@@ -27,6 +31,8 @@ class Scaling:
         """A scaler's `step` is under way."""
         self._stepped = False
         """The optimizer has made the update that the scaler was asked for."""
+        self._in_a_row = 0
+        """Steps that were skipped, one after the other."""
         self._seconds = 0.0
         self._started = time.perf_counter()
 
@@ -54,6 +60,7 @@ class Scaling:
 
     def step_done(self, optimizer: Optimizer) -> None:
         self.stepping = False
+        self._in_a_row = 0 if self._stepped else self._in_a_row + 1
         if not self._stepped:
             self._watcher.updates.made(optimizer)
             self._skipped(optimizer)
@@ -63,6 +70,8 @@ class Scaling:
         """An incident only if something is bad without the scale too."""
         watcher = self._watcher
         watcher.event("scaler-skip")
+        if self._in_a_row >= FALLING:
+            watcher.now.notable["scale_fell"] = self._in_a_row
         verdict = watcher.host.judge(watcher.now.losses, [], None)
         if verdict.bad is not None:
             watcher.trouble("loss", watcher.bad_losses(), optimizer)

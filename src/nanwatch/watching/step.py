@@ -21,6 +21,8 @@ class Step:
     """Since the last update. `events`: the order of calls (forward, scale, backward, unscale, clip, step)."""
 
     number: int
+    epoch: int | None = None
+    """The pass over the data that the last batch belongs to."""
     events: list[str] = field(default_factory=list)
     losses: list[torch.Tensor] = field(default_factory=list)
     unscaled: dict[int, torch.Tensor] = field(default_factory=dict)
@@ -41,6 +43,8 @@ class Step:
     """An optimizer that stepped in the middle of a backward, from a hook: the step ends with the backward."""
     verdict: Verdict = NOTHING_WRONG
     verdict_is_late: bool = False
+    notable: dict[str, Any] = field(default_factory=dict)
+    """For the timeline: what is worth a line beside the numbers."""
     began: float = field(default_factory=time.perf_counter)
 
     def facts(self, verdict: Verdict, optimizer: Optimizer | None, traced: dict[str, Any]) -> StepFacts:
@@ -52,8 +56,9 @@ class Step:
             lr=tuple(float(g.get("lr", math.nan)) for g in groups),
             scale=self._scale(),
             seconds=round(time.perf_counter() - self.began, 6),
+            epoch=self.epoch,
             events=tuple(self.events),
-            facts=traced,
+            facts={**traced, **self.notable},
         )
 
     def _scale(self) -> float | None:

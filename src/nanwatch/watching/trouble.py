@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import torch
 
+from nanwatch.watching.fingerprints import Fingerprints
 from nanwatch.watching.module_calls import Scope
 from nanwatch.watching.stack import Stack
 from nanwatch.watching.storages import Storages
@@ -49,6 +50,8 @@ class Trouble:
     """Other threads that ran code of the program when the step was found to be bad."""
     readings: dict[int, tuple[int, int]] = field(default_factory=dict)
     """id of a tensor that the step read -> its version and checksum then."""
+    fingerprints: Fingerprints | None = None
+    """What weights, buffers and moments held when the program last wrote them."""
     prevented: bool = True
     """Nothing bad has been written into the weights yet."""
 

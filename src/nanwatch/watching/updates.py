@@ -9,10 +9,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 from torch.optim import Optimizer
 
 from nanwatch.tensors import is_finite, norm_and_verdict
 from nanwatch.watching.held_back import Copies, EmptyGroups
+from nanwatch.watching.layers import facts_of
 from nanwatch.watching.sentinel import (
     LATE_STEPS,
     DeviceSentinel,
@@ -87,6 +89,10 @@ class Updates:
             live.pause()
             if live.bad_update():
                 watcher.trouble("weights", [], optimizer, prevented=False)
+            models = [e.call for e in watcher.recorder.tape.entries if isinstance(e.call, nn.Module)]
+            self._step.notable.update(facts_of(optimizer, models))
+        if watcher.fingerprints is not None:
+            watcher.fingerprints.updated(optimizer, watcher.step)
         if watcher.backward is not None:
             self._step.updated_inside = optimizer
             return

@@ -22,6 +22,7 @@ from nanwatch.watching.about_models import (
     leaves_of,
     living,
 )
+from nanwatch.watching.fingerprints import Fingerprints
 from nanwatch.watching.first_look import look_at
 from nanwatch.watching.following import Following
 from nanwatch.watching.module_calls import ModuleCalls
@@ -70,8 +71,11 @@ class Watcher:
         self.live = live
         if live is not None:
             live.tell_errors_to(self.shield.give_up)
+        self.fingerprints = Fingerprints() if live is not None else None
         self._home = threading.get_ident()
         self._arrivals: Storages[Stack] = Storages()
+        self._epochs: dict[int, int] = {}
+        """id of a data set -> how many passes over it have begun."""
         self._has_backward = False
         self._inside = False
         """A root module is running."""
@@ -216,7 +220,9 @@ class Watcher:
         self.lockstep.note(module)
         if self.now.model_returned and not training:
             self.finish_step(self.now.verdict)
-        self.outside.stand_aside()
+        self.stand_aside()
+        if self.fingerprints is not None:
+            self.fingerprints.model_called(module, self.step)
         self._inside = True
         fed = given_what_a_model_made(args, kwargs, self.recorder.tape)
         phase = "loss" if is_loss(module, fed) else "forward"
@@ -398,6 +404,14 @@ class Watcher:
 
     # Arrivals
 
+    def batch_arrived(self, loader: Any, value: Any, frame: Any) -> None:
+        """`loader`: the iterator of a DataLoader. Its first batch begins a pass over the data."""
+        data = id(loader._dataset)
+        if loader._num_yielded == 1:
+            self._epochs[data] = self._epochs.get(data, 0) + 1
+        self.now.epoch = self._epochs.get(data)
+        self.arrived(value, frame)
+
     def arrived(self, value: Any, frame: Any) -> None:
         stack = take_stack(frame)
         for tensor in tensors_in(value):
@@ -423,6 +437,7 @@ class Watcher:
     def send(self, trouble: Trouble) -> tuple[str | None, BaseException | None]:
         trouble.last_update = self.updates.last
         trouble.arrivals = self._arrivals
+        trouble.fingerprints = self.fingerprints
         look_at(trouble)
         was, self.calls.handler = self.calls.handler, None
         self.stand_aside()
@@ -463,7 +478,7 @@ class Watcher:
         else:
             self.log(facts)
         self.scaling.step_finished()
-        self.now = Step(self.step + 1)
+        self.now = Step(self.step + 1, self.now.epoch)
         self.recorder.next_step(self.step)
         if self.step % 64 == 0:
             self._arrivals.sweep()

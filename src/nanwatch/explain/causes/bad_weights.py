@@ -98,7 +98,8 @@ def _brought_in(case: Case, held: Held) -> Claim | None:
     sure = "likely" if odd_nans(held.tensor) is not None else "proved"
     if case.trouble.last_update is None:
         return Claim(sure, LOADED.say(**facts, where=AT.say(line=line) if line else ""), (), 3.0)
-    if held.name in getattr(getattr(case.trouble, "fingerprints", None), "bad_at_first", ()):
+    record = case.trouble.fingerprints
+    if record is not None and held.name in record.bad_at_first:
         return Claim(sure, LOADED.say(**facts, where=""), (FIRST.say(),), 3.0)
     if line:
         return Claim(sure, BROUGHT.say(**facts, line=line), (), 3.0)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from nanwatch.explain.bits import WORDS, Flipped, flipped_bit, odd_nans, place_of, value_of
@@ -14,7 +12,7 @@ from nanwatch.explain.remedies import offer
 from nanwatch.explain.state import STATE, Held, bad_weights, born_at, held, is_statistic, short, writes_to
 from nanwatch.explain.text import Text
 from nanwatch.records import Remedy
-from nanwatch.watching.fingerprints import PERIOD
+from nanwatch.watching.fingerprints import PERIOD, Changed
 from nanwatch.watching.storages import key_of
 
 PAGE = Page(
@@ -84,7 +82,7 @@ def weigh(case: Case) -> Claim | Against | None:
 
 def _changed(case: Case) -> Claim | None:
     """A record of what the memory held, and nobody who wrote it since."""
-    record: Any = getattr(case.trouble, "fingerprints", None)
+    record = case.trouble.fingerprints
     for found in [] if record is None else record.changed():
         one = _one_value(found)
         if _written(case, found.tensor) or (one is None and found.tensor.is_shared()):
@@ -122,7 +120,7 @@ def _does_the_harm(case: Case, tensor: torch.Tensor, one: Flipped) -> bool:
     return runs_finite(with_values(case, [(mine, value)])) is True
 
 
-def _one_value(found: Any) -> Flipped | None:
+def _one_value(found: Changed) -> Flipped | None:
     """The one value that changed, if the two sums agree on one place; with what it was before."""
     tensor = found.tensor
     if found.place is None or tensor.dtype not in WORDS:

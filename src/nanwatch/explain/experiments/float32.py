@@ -75,18 +75,23 @@ def _same(tensor: torch.Tensor | None, made: torch.Tensor) -> bool:
 
 
 def in_float32(case: Case) -> Again:
-    """The step again, widened. Copies of weights that autocast keeps are of this run only."""
+    return rerun_in(case, torch.float32)
+
+
+def rerun_in(case: Case, dtype: torch.dtype) -> Again:
+    """The step again, with `dtype` in the place of every narrow one. Copies of weights that autocast keeps
+    are of this run only."""
     torch.clear_autocast_cache()
     try:
-        with wide_weights(case.models):
-            return case.rerun(Changes(around=Widening, outside=_before_the_cast(case)))
+        with wide_weights(case.models, dtype):
+            return case.rerun(Changes(around=lambda: Widening(dtype), outside=_before_the_cast(case)))
     finally:
         torch.clear_autocast_cache()
 
 
 @contextlib.contextmanager
-def wide_weights(models: list[nn.Module]) -> Iterator[None]:
-    """Every narrow parameter of these models is a float32 copy; tied ones stay tied."""
+def wide_weights(models: list[nn.Module], dtype: torch.dtype = torch.float32) -> Iterator[None]:
+    """Every narrow parameter of these models is a copy in this dtype; tied ones stay tied."""
     wide: dict[int, nn.Parameter] = {}
     swapped: list[tuple[nn.Module, str, nn.Parameter]] = []
     flat: list[tuple[nn.Module, list[Any]]] = []
@@ -94,7 +99,7 @@ def wide_weights(models: list[nn.Module]) -> Iterator[None]:
         for module in (m for model in models for m in model.modules()):
             for name, parameter in module._parameters.items():
                 if parameter is not None and parameter.dtype in NARROW and id(parameter) not in wide:
-                    copy = nn.Parameter(parameter.detach().float(), parameter.requires_grad)
+                    copy = nn.Parameter(parameter.detach().to(dtype, copy=True), parameter.requires_grad)
                     wide[id(parameter)] = copy
                     wide[id(copy)] = copy
                 if parameter is not None and id(parameter) in wide and wide[id(parameter)] is not parameter:
@@ -156,10 +161,11 @@ def overflow_in_data(case: Case) -> BirthOp | None:
 
 
 class Widening(TorchDispatchMode):
-    """No op makes anything narrower than float32."""
+    """No op makes anything narrower than this dtype."""
 
-    def __init__(self) -> None:
+    def __init__(self, dtype: torch.dtype = torch.float32) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self._dtype = dtype
 
     def __torch_dispatch__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -170,12 +176,12 @@ class Widening(TorchDispatchMode):
             return function(*args, **kwargs)
         given = {**dict(zip(facts.names, args, strict=False)), **kwargs}
         kept = [t for n in facts.written for t in tensors_in(given.get(n)) if _narrow(t)]
-        copies = {id(t): t.float() for t in kept}
+        copies = {id(t): t.to(self._dtype) for t in kept}
 
         def wide(value: Any) -> Any:
             if isinstance(value, torch.dtype):
-                return torch.float32 if value in NARROW else value
-            return map_tensors(value, lambda t: copies.get(id(t), t.float() if _narrow(t) else t))
+                return self._dtype if value in NARROW else value
+            return map_tensors(value, lambda t: copies.get(id(t), t.to(self._dtype) if _narrow(t) else t))
 
         made = function(*(wide(a) for a in args), **{n: wide(v) for n, v in kwargs.items()})
         if not kept:

@@ -14,13 +14,14 @@ from nanwatch.explain.text import Text
 
 NAME = "larger-eps"
 TITLE = Text("running the step with a larger eps", "用更大的 eps 重新运行这一步")
+NOTHING = 1e-30
 FINITE = Text("finite when {operand} is at least {eps:g}", "当 {operand} 不小于 {eps:g} 时结果有限")
 FAILS = Text("fails when {operand} is at least {eps:g} too", "当 {operand} 不小于 {eps:g} 时也失败")
 
 
 def applies(case: Case) -> bool:
     zero = case.mechanism.kind in (DIVIDE_BY_ZERO, LOG_OF_ZERO) and case.mechanism.value == 0
-    return zero and case.phase in ("forward", "loss", "backward")
+    return (zero or _has_no_eps(case)) and case.phase in ("forward", "loss", "backward")
 
 
 def run(case: Case) -> Outcome:
@@ -29,6 +30,8 @@ def run(case: Case) -> Outcome:
     eps = eps_for(torch.float32 if given is None else given.dtype)
 
     def change(name: str, value: Any) -> Any:
+        if name == "eps" and isinstance(value, float):
+            return max(value, eps)
         if name != operand or not isinstance(value, torch.Tensor) or value.is_complex():
             return value
         floor = torch.where(value < 0, -eps, eps).to(value.dtype)
@@ -39,6 +42,12 @@ def run(case: Case) -> Outcome:
     if finite is None:
         return Outcome(None, "")
     return Outcome(finite, (FINITE if finite else FAILS).say(operand=operand, eps=eps), eps)
+
+
+def _has_no_eps(case: Case) -> bool:
+    """A norm that was told to use an eps of 0."""
+    eps = None if case.birth is None else case.birth.number("eps")
+    return eps is not None and eps < NOTHING
 
 
 def eps_for(dtype: torch.dtype) -> float:

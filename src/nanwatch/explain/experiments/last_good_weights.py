@@ -1,5 +1,5 @@
-"""The step with a damaged value put back: of a weight in which one bit looks turned over, what it was is
-known."""
+"""The step with damaged values put back. Of a weight in which one bit looks turned over, what it was is
+known; in the place of values that are not finite stand some of the usual size."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import torch
 
 from nanwatch.explain.bits import flipped_bit
 from nanwatch.explain.case import Case, Outcome, runs_finite
+from nanwatch.explain.history import usual_values
 from nanwatch.explain.instead import with_values
-from nanwatch.explain.state import Held, of_modules
+from nanwatch.explain.state import Held, bad_weights, of_modules
 from nanwatch.explain.text import Text
 
 NAME = "last-good-weights"
@@ -23,11 +24,32 @@ STILL = Text(
 )
 
 
+USUAL = Text(
+    "with usual values in the place of the bad ones of {name} the step runs finite",
+    "把 {name} 中的坏值换成正常大小的值后，这一步结果有限",
+)
+USUAL_STILL = Text(
+    "with usual values in the place of the bad ones of {name} the step still fails",
+    "把 {name} 中的坏值换成正常大小的值后，这一步仍然失败",
+)
+
+
 def applies(case: Case) -> bool:
-    return bool(case.model_calls) and case.phase not in ("optimizer", "data") and bool(_mended(case))
+    return (
+        bool(case.model_calls)
+        and case.phase not in ("optimizer", "data")
+        and bool(_mended(case) or bad_weights(case))
+    )
 
 
 def run(case: Case) -> Outcome:
+    bad = bad_weights(case)
+    if bad:
+        values = [(each, usual_values(each.tensor.detach())) for each in bad]
+        finite = runs_finite(with_values(case, values))
+        return Outcome(
+            finite, "" if finite is None else (USUAL if finite else USUAL_STILL).say(name=bad[0].name)
+        )
     mended = _mended(case)
     finite = runs_finite(with_values(case, [(each, value) for each, value, _ in mended]))
     if finite is None:

@@ -33,9 +33,9 @@ def _edit(case: Case, identity: str) -> Remedy | None:
 
 
 def _setting(case: Case, identity: str) -> Remedy | None:
-    from nanwatch.explain.experiments import EXPERIMENTS
-
     setting = SETTINGS[identity]
-    outcomes = [case.outcome(name).finite for name in setting.experiments if name in EXPERIMENTS]
-    verified = True if True in outcomes else None
+    if setting.fits is not None and not setting.fits(case):
+        return None
+    outcomes = [case.outcome(name).finite for name in setting.experiments]
+    verified = True if True in outcomes else (False if False in outcomes else None)
     return Remedy(identity, text_of(case, setting), verified)

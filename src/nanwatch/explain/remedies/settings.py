@@ -5,8 +5,12 @@ Each names the experiment that tries it, where one can: its outcome is what `ver
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import torch
 
 from nanwatch.explain.text import Text
 
@@ -19,6 +23,28 @@ class Setting:
     text: Text
     experiments: tuple[str, ...] = ()
     """Any of these that ran finite verifies it."""
+    fits: Callable[[Case], bool] | None = None
+    """Whether it makes sense for this step; always, unless said."""
+
+
+def _rows_are_known(case: Case) -> bool:
+    return bool(case.located.birth.samples)
+
+
+def _classifies(case: Case) -> bool:
+    """Whether the loss is a cross entropy, which can smooth its labels."""
+    calls = [e.call for tape in (case.tape, *case.trouble.earlier) for e in tape.entries]
+    modules = [m for call in calls if isinstance(call, torch.nn.Module) for m in call.modules()]
+    named = any(getattr(call, "__name__", "") == "cross_entropy" for call in calls)
+    return named or any(isinstance(m, torch.nn.CrossEntropyLoss) for m in modules)
+
+
+def _rate_is_a_number(case: Case) -> bool:
+    return math.isfinite(rate_of(case))
+
+
+def _is_not_adamw(case: Case) -> bool:
+    return not isinstance(case.trouble.optimizer, torch.optim.AdamW)
 
 
 SETTINGS: dict[str, Setting] = {
@@ -28,14 +54,16 @@ SETTINGS: dict[str, Setting] = {
             "将学习率从 {lr} 降到 {lower}；若仍失败，再降到 {lowest}。",
         ),
         ("lower-rate",),
+        _rate_is_a_number,
     ),
     "clip-gradients": Setting(
         Text(
-            "Clip the gradients before each step: torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0), "
-            "or 0.5 if 1.0 is not enough.",
-            "在每次更新前裁剪梯度：torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)，不够时用 0.5。",
+            "Clip the gradients before each step: torch.nn.utils.clip_grad_norm_(model.parameters(), "
+            "{clip:g}), or {less:g} if that is not enough.",
+            "在每次更新前裁剪梯度：torch.nn.utils.clip_grad_norm_(model.parameters(), {clip:g})，"
+            "不够时用 {less:g}。",
         ),
-        ("lower-rate",),
+        ("clipping",),
     ),
     "warmup": Setting(
         Text(
@@ -46,23 +74,26 @@ SETTINGS: dict[str, Setting] = {
     ),
     "adamw": Setting(
         Text(
-            "Use AdamW (weight_decay=0.01), which keeps weights from growing without end.",
-            "改用 AdamW（weight_decay=0.01），避免权重无限增大。",
-        )
+            "Use AdamW (lr={adamw:g}, weight_decay=0.01), which keeps weights from growing without end.",
+            "改用 AdamW（lr={adamw:g}，weight_decay=0.01），避免权重无限增大。",
+        ),
+        ("adamw",),
+        _is_not_adamw,
     ),
     "label-smoothing": Setting(
         Text(
             "Smooth the labels: cross_entropy(..., label_smoothing=0.1) keeps logits from growing "
             "without end.",
             "使用标签平滑：cross_entropy(..., label_smoothing=0.1)，避免 logits 无限增大。",
-        )
+        ),
+        fits=_classifies,
     ),
     "larger-eps": Setting(
         Text(
             "Use an eps that the dtype can hold: {eps} for {dtype}.",
             "使用该精度能表示的 eps：{dtype} 用 {eps}。",
         ),
-        ("larger-eps",),
+        ("larger-eps", "usual-settings"),
     ),
     "full-precision": Setting(
         Text(
@@ -92,14 +123,16 @@ SETTINGS: dict[str, Setting] = {
         Text(
             "Call scaler.unscale_(optimizer) before clipping: else the scaled gradients are clipped.",
             "裁剪前先调用 scaler.unscale_(optimizer)，否则裁剪的是放大后的梯度。",
-        )
+        ),
+        ("unscaled",),
     ),
     "step-through-scaler": Setting(
         Text(
             "Call scaler.step(optimizer), not optimizer.step(): the scaler divides its scale out and "
             "skips bad steps.",
             "调用 scaler.step(optimizer) 而不是 optimizer.step()：由 scaler 还原梯度并跳过坏的更新。",
-        )
+        ),
+        ("unscaled",),
     ),
     "update-scaler": Setting(
         Text(
@@ -119,6 +152,7 @@ SETTINGS: dict[str, Setting] = {
             "去掉这一批的第 {rows} 行。",
         ),
         ("rows-dropped",),
+        _rows_are_known,
     ),
     "skip-batch": Setting(
         Text(
@@ -138,7 +172,8 @@ SETTINGS: dict[str, Setting] = {
         Text(
             "Check ids, labels and indices against the size of their table where the batch is made.",
             "在构造批次处检查 id、标签和索引是否在表的范围之内。",
-        )
+        ),
+        ("valid-indices",),
     ),
     "check-loading": Setting(
         Text(
@@ -156,7 +191,8 @@ SETTINGS: dict[str, Setting] = {
             "to_empty(), all keys in the state dict.",
             "读取之前先写入：用 torch.zeros 代替 torch.empty，to_empty() 之后调用 reset_parameters()，"
             "state dict 含有全部键。",
-        )
+        ),
+        ("poisoned-memory", "poisoned-update", "last-good-weights"),
     ),
     "reset-optimizer-state": Setting(
         Text(
@@ -220,7 +256,7 @@ SETTINGS: dict[str, Setting] = {
             "temperature above 0.",
             "把该值改为公式允许的值：eps 不小于 {eps}，学习率有限，beta 小于 1，温度大于 0。",
         ),
-        ("larger-eps",),
+        ("usual-settings", "larger-eps"),
     ),
     "clamp-scores": Setting(
         Text(
@@ -234,7 +270,8 @@ SETTINGS: dict[str, Setting] = {
         Text(
             "Fill masks with torch.finfo(scores.dtype).min and combine them as booleans, not by adding.",
             "用 torch.finfo(scores.dtype).min 填充掩码，并以布尔运算合并，而不是相加。",
-        )
+        ),
+        ("fill-values",),
     ),
     "keep-target": Setting(
         Text(
@@ -248,21 +285,50 @@ SETTINGS: dict[str, Setting] = {
 }
 
 
+EARLY, EARLY_RATES = 3, (1e-5, 5e-6)
+LATE, LATE_RATES = 20, (5e-5, 1e-5)
+"""What has helped, for optimizers of Adam's kind, when the numbers went bad up to this epoch."""
+
+
 def text_of(case: Case, setting: Setting) -> str:
     """The sentence with the values of this run."""
+    rate = rate_of(case)
+    lower, lowest = lower_rates(case, rate)
+    clip = case.outcome("clipping").value or 1.0 if "clipping" in setting.experiments else 1.0
+    dtype = case.birth.dtype if case.birth is not None else None
+    narrow = case.birth is not None and case.birth.narrow
+    return setting.text.say(
+        lr=f"{rate:g}",
+        lower=f"{lower:g}",
+        lowest=f"{lowest:g}",
+        clip=clip,
+        less=clip / 2,
+        adamw=min(rate, 1e-3) if math.isfinite(rate) else 1e-3,
+        eps="1e-4" if narrow else "1e-8",
+        dtype=str(dtype).removeprefix("torch."),
+        rows=", ".join(map(str, case.located.birth.samples[:8])),
+    )
+
+
+def rate_of(case: Case) -> float:
+    """The largest learning rate of the step."""
     rates = next((facts.lr for facts in reversed(case.history) if facts.lr), ())
     optimizer = case.trouble.optimizer
     if optimizer is not None:
         rates = tuple(float(g.get("lr", 0.0)) for g in optimizer.param_groups)
-    rate = max(rates, default=1e-3)
-    dtype = case.birth.dtype if case.birth is not None else None
-    narrow = case.birth is not None and case.birth.narrow
-    rows = ", ".join(map(str, case.located.birth.samples[:8])) or "?"
-    return setting.text.say(
-        lr=f"{rate:g}",
-        lower=f"{rate / 10:g}",
-        lowest=f"{rate / 100:g}",
-        eps="1e-4" if narrow else "1e-8",
-        dtype=str(dtype).removeprefix("torch."),
-        rows=rows,
-    )
+    return max(rates, default=1e-3)
+
+
+def lower_rates(case: Case, rate: float) -> tuple[float, float]:
+    """The rate to try, and the one after it: what the experiment found, else by how long the run went well,
+    else a tenth and a hundredth."""
+    found = case.outcome("lower-rate").value if "lower-rate" in case.tried else None
+    if found is not None and found.lower is not None:
+        return found.lower, found.lower / 10
+    epoch = next((f.epoch for f in reversed(case.history) if f.epoch is not None), None)
+    adam = "adam" in type(case.trouble.optimizer).__name__.lower()
+    if epoch is not None and adam and epoch <= LATE:
+        first, second = EARLY_RATES if epoch <= EARLY else LATE_RATES
+        if first < rate:
+            return first, second
+    return rate / 10, rate / 100
