@@ -14,7 +14,7 @@ from nanwatch.explain.mechanism import MASKED_ROW, Mechanism, dims_of, mechanism
 from nanwatch.records import Numbers
 from nanwatch.replay.again import Changes
 from nanwatch.replay.blame import looks_like_mask
-from nanwatch.replay.op_facts import OpFacts
+from nanwatch.replay.op_call import OpCall
 from nanwatch.replay.trace import Op, Operand
 from nanwatch.replay.tracer import OpTracer
 from nanwatch.watching.storages import key_of
@@ -191,24 +191,13 @@ class _Holding(Witness):
     wanted: tuple[int, str]
     held: torch.Tensor | None = None
 
-    def _after(
-        self,
-        function: Any,
-        facts: OpFacts,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        arguments: list[tuple[str, Any]],
-        inputs: list[tuple[str, torch.Tensor]],
-        before: Any,
-        outputs: Any,
-        node: Any,
-        frame: Any,
-    ) -> None:
-        super()._after(function, facts, args, kwargs, arguments, inputs, before, outputs, node, frame)
+    def _after(self, call: OpCall) -> None:
+        super()._after(call)
         if self._count == self.wanted[0]:
-            for name, tensor in inputs:
+            for name, tensor in call.inputs:
                 if name == self.wanted[1]:
-                    self.held = before[name][1] if name in before else tensor.detach().clone()
+                    held = call.before[name][1] if name in call.before else tensor.detach().clone()
+                    self.held = held
 
 
 def operand_again(case: Case, node: Node, name: str) -> torch.Tensor | None:

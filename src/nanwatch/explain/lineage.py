@@ -13,7 +13,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,7 +20,8 @@ from torch import nn
 
 from nanwatch.records import Numbers
 from nanwatch.replay.again import Changes
-from nanwatch.replay.op_facts import OpFacts, op_facts, output_tensors
+from nanwatch.replay.op_call import OpCall
+from nanwatch.replay.op_facts import output_tensors
 from nanwatch.replay.trace import Op
 from nanwatch.replay.tracer import ENGINE, OpTracer
 from nanwatch.tensors import numbers
@@ -230,56 +230,43 @@ class Witness(OpTracer):
         infinite = bool(op.bad_outputs) and not any(o.numbers.nan for o in op.outputs)
         return infinite and base in PICKS and op.phase != "backward"
 
-    def _after(
-        self,
-        function: Any,
-        facts: OpFacts,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        arguments: list[tuple[str, Any]],
-        inputs: list[tuple[str, torch.Tensor]],
-        before: Any,
-        outputs: Any,
-        node: Any,
-        frame: FrameType,
-    ) -> None:
+    def _after(self, call: OpCall) -> None:
         first = self.next_index
-        read = [(name, self._makers.get(tensor), key_of(tensor)) for name, tensor in inputs]
-        for (_, source, key), (_, tensor) in zip(read, inputs, strict=True):
+        read = [(name, self._makers.get(tensor), key_of(tensor)) for name, tensor in call.inputs]
+        for (_, source, key), (_, tensor) in zip(read, call.inputs, strict=True):
             if source is None:
                 self.lineage.leaves.setdefault(key, tensor)
-        super()._after(function, facts, args, kwargs, arguments, inputs, before, outputs, node, frame)
+        super()._after(call)
         self._count += 1
         if len(self.lineage.nodes) >= MOST_NODES:
             return
-        written = [t for name, t in inputs if name.split("[")[0] in facts.written]
-        made = output_tensors(outputs)
-        made += [t for t in written if all(t is not m for m in made)]
-        place = self._note_origin(node, frame)
+        facts, node, made = call.facts, call.node, call.results
+        place = self._note_origin(node, call.frame)
         last = self.next_index - 1
         found = Node(
             index=self._count,
             name=facts.name,
-            phase=self._phase_of(inputs, made, node),
+            phase=self._phase_of(call.inputs, made, node),
             modules=place[1],
             stack=place[0],
-            arguments={n: v for n, v in arguments if not output_tensors(v) and v is not None},
+            arguments={n: v for n, v in call.arguments if not output_tensors(v) and v is not None},
             inputs=read,
             outputs=[numbers(t) for t in made],
             keys=[key_of(t) for t in made],
-            returned=float(outputs) if isinstance(outputs, (bool, int, float)) else None,
+            returned=float(call.outputs) if isinstance(call.outputs, (bool, int, float)) else None,
             op=last if last >= first and last in self.trace.ops else None,
             is_view=facts.is_view,
         )
         if node is None:
-            found.given = {n: before[n][0] if n in before else numbers(t, n) for n, t in inputs}
+            before = call.before
+            found.given = {n: before[n][0] if n in before else numbers(t, n) for n, t in call.inputs}
         else:
             found.derives = node._sequence_nr()
-            own = take_stack(frame, self.boundary, ENGINE)
+            own = take_stack(call.frame, self.boundary, ENGINE)
             found.own_code = any(not is_library(code.co_filename) for code, _ in own)
         self.lineage.by_sequence.setdefault(torch.autograd._get_sequence_nr() - 1, self._count)  # type: ignore[attr-defined]
         self.lineage.nodes[self._count] = found
-        if not op_facts(function).is_view:
+        if not facts.is_view:
             for tensor in made:
                 self._makers.put(tensor, self._count)
 

@@ -32,6 +32,10 @@ class OpFacts:
     is_view: bool
     names: tuple[str, ...]
 
+    def writes(self, name: str) -> bool:
+        """Whether it writes to the input `name`, which may be one of a list: "self[0]"."""
+        return name.split("[")[0] in self.written
+
 
 @cache
 def op_facts(function: Any) -> OpFacts:

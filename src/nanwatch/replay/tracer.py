@@ -16,12 +16,13 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nanwatch.records import Numbers
+from nanwatch.replay.kept_operands import copy_unless_large, kept_call
+from nanwatch.replay.op_call import OpCall
 from nanwatch.replay.op_facts import (
     OpFacts,
     infinite_constants,
     named_arguments,
     op_facts,
-    output_tensors,
     plain_arguments,
     tensors_by_name,
 )
@@ -33,9 +34,6 @@ from nanwatch.watching.module_calls import Scope
 from nanwatch.watching.ranks import NeedsOtherRanks, is_collective
 from nanwatch.watching.stack import Stack, is_library, take_stack
 from nanwatch.watching.storages import Storages, key_of
-
-COPY_BYTES = 64 * 2**20
-"""Operands up to this size are copied for the repro of a birth."""
 
 ENGINE = "_engine_run_backward"
 """The function of torch that runs a backward: what called it is not part of a derivative."""
@@ -116,7 +114,7 @@ class OpTracer(TorchDispatchMode):
             inputs = tensors_by_name(arguments)
             before = self._before(facts, inputs) if facts.written else {}
             if facts.written and self.untouched is not None:
-                self.untouched.about_to_write([t for n, t in inputs if n.split("[")[0] in facts.written])
+                self.untouched.about_to_write([t for n, t in inputs if facts.writes(n)])
         except Exception as error:
             self.failed(error)
             return function(*args, **kwargs)
@@ -126,7 +124,9 @@ class OpTracer(TorchDispatchMode):
             if self.untouched is not None:
                 self.untouched.made(outputs, inputs)
             with self._lock:
-                self._after(function, facts, args, kwargs, arguments, inputs, before, outputs, node, frame)
+                self._after(
+                    OpCall(function, facts, args, kwargs, arguments, inputs, before, outputs, node, frame)
+                )
         except Exception as error:
             self.failed(error)
         return outputs
@@ -143,50 +143,37 @@ class OpTracer(TorchDispatchMode):
             return {}
         taken: dict[str, tuple[Numbers, Any]] = {}
         for name, tensor in inputs:
-            if name.split("[")[0] in facts.written and measurable(tensor):
-                taken[name] = (numbers(tensor, name), _copy(tensor))
+            if facts.writes(name) and measurable(tensor):
+                taken[name] = (numbers(tensor, name), copy_unless_large(tensor))
         return taken
 
-    def _after(
-        self,
-        function: Any,
-        facts: OpFacts,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        arguments: list[tuple[str, Any]],
-        inputs: list[tuple[str, torch.Tensor]],
-        before: dict[str, tuple[Numbers, Any]],
-        outputs: Any,
-        node: Any,
-        frame: FrameType,
-    ) -> None:
-        written = [t for name, t in inputs if name.split("[")[0] in facts.written]
-        results = output_tensors(outputs)
-        results += [t for t in written if all(t is not r for r in results)]
-        phase = self._phase_of(inputs, results, node)
-        stack = self._note_origin(node, frame)
+    def _after(self, call: OpCall) -> None:
+        facts, node = call.facts, call.node
+        results = call.results
+        phase = self._phase_of(call.inputs, results, node)
+        place = self._note_origin(node, call.frame)
         if facts.allocates:
-            self._note_allocation(facts, results, phase, stack, node)
+            self._note_allocation(facts, results, phase, place)
             return
         if facts.brings_in:
-            self._note_arrival(results, stack[0])
+            self._note_arrival(results, place[0])
             return
-        tainted = bool(self.writers) and any(self.writers.get(t) is not None for _, t in inputs)
+        tainted = bool(self.writers) and any(self.writers.get(t) is not None for _, t in call.inputs)
         if facts.is_view and not tainted:
             return
         bad = any(measurable(t) and not self._looks_finite(t, phase) for t in results)
         if not bad:
-            for tensor in written:
+            for tensor in call.written:
                 self._clean(tensor)
             if not tainted:
                 return
-        op = self._write_down(facts, arguments, inputs, before, results, phase, stack, node)
+        op = self._write_down(call, results, phase, place)
         if op.makes_inf and not op.makes_nan and not op.deliberate:
-            self._shadows.born(function, args, kwargs, results)
+            self._shadows.born(call.function, call.args, call.kwargs, results)
         elif tainted:
-            op.silently_wrong = self._shadows.follow(function, args, kwargs, results)
+            op.silently_wrong = self._shadows.follow(call.function, call.args, call.kwargs, results)
         if self._may_be_a_birth(op) and self._kept < MOST_BIRTHS_KEPT:
-            self._keep(op, function, args, kwargs, before, results)
+            self._keep(op, call, results)
 
     def _looks_finite(self, tensor: torch.Tensor, phase: str) -> bool:
         """The verdict on an output; in a forward pass also how near it came to the limit of its dtype."""
@@ -251,7 +238,7 @@ class OpTracer(TorchDispatchMode):
                 self._derived.put(tensor, True)
         return "loss" if self.roots_called and not inside else "forward"
 
-    def _note_origin(self, node: Any, frame: FrameType) -> tuple[Stack, tuple[torch.nn.Module, ...]]:
+    def _note_origin(self, node: Any, frame: FrameType) -> Origin:
         """Where this op is, for itself and for the backward of the node it belongs to."""
         own = take_stack(frame, self.boundary, ENGINE if node is not None else "")
         if node is None:
@@ -272,7 +259,7 @@ class OpTracer(TorchDispatchMode):
         return found if found is not None else (self.base, ())
 
     def _note_allocation(
-        self, facts: OpFacts, results: list[torch.Tensor], phase: str, place: Origin, node: Any
+        self, facts: OpFacts, results: list[torch.Tensor], phase: str, place: Origin
     ) -> None:
         """Fresh memory holds whatever was there: nobody's fault until somebody reads it."""
         for tensor in results:
@@ -297,23 +284,13 @@ class OpTracer(TorchDispatchMode):
             self.writers.drop(tensor)
             self.allocated.drop(tensor)
 
-    def _write_down(
-        self,
-        facts: OpFacts,
-        arguments: list[tuple[str, Any]],
-        inputs: list[tuple[str, torch.Tensor]],
-        before: dict[str, tuple[Numbers, Any]],
-        results: list[torch.Tensor],
-        phase: str,
-        place: Origin,
-        node: Any,
-    ) -> Op:
+    def _write_down(self, call: OpCall, results: list[torch.Tensor], phase: str, place: Origin) -> Op:
+        facts, before, node = call.facts, call.before, call.node
         index = self.next_index
         self.next_index += 1
         read = []
-        for name, tensor in inputs:
-            base = name.split("[")[0]
-            if base in facts.written and name not in before:
+        for name, tensor in call.inputs:
+            if facts.writes(name) and name not in before:
                 continue
             measured = before[name][0] if name in before else numbers(_with_values(tensor), name)
             operand = Operand(measured, key_of(tensor))
@@ -330,8 +307,8 @@ class OpTracer(TorchDispatchMode):
             node=node.name() if node is not None else None,
             inputs=read,
             outputs=[Operand(numbers(_with_values(t)), key_of(t)) for t in results],
-            constants=infinite_constants(arguments),
-            arguments=plain_arguments(arguments),
+            constants=infinite_constants(call.arguments),
+            arguments=plain_arguments(call.arguments),
             is_view=facts.is_view,
             after_root=self.after_root,
         )
@@ -359,26 +336,12 @@ class OpTracer(TorchDispatchMode):
             self.trace.ops[allocation.index] = allocation
         operand.source = allocation.index
 
-    def _keep(
-        self,
-        op: Op,
-        function: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        before: dict[str, tuple[Numbers, Any]],
-        results: list[torch.Tensor],
-    ) -> None:
+    def _keep(self, op: Op, call: OpCall, results: list[torch.Tensor]) -> None:
         """Copies of the operands as they were before the op ran, and of what it made."""
         self._kept += 1
-        facts = op_facts(function)
-        names = [name for name, _ in zip(facts.names, args, strict=False)]
-        kept_args = tuple(_keep_value(n, v, before) for n, v in zip(names, args, strict=True))
-        kept_kwargs = {n: _keep_value(n, v, before) for n, v in kwargs.items()}
-        given = output_tensors([*args, *kwargs.values()])
-        whole = len(given) == len(output_tensors([*kept_args, *kept_kwargs.values()]))
-        op.call = (function, kept_args, kept_kwargs) if whole else None
+        op.call = kept_call(call)
         worst = next((t for t in results if measurable(t) and not is_finite(t)), None)
-        op.output = None if worst is None else _copy(worst)
+        op.output = None if worst is None else copy_unless_large(worst)
 
 
 def measurable(tensor: torch.Tensor) -> bool:
@@ -395,18 +358,3 @@ def _with_values(tensor: torch.Tensor) -> torch.Tensor:
     if not tensor._is_zerotensor():
         return tensor
     return torch.zeros(tensor.shape, dtype=tensor.dtype, device=tensor.device)
-
-
-def _copy(tensor: torch.Tensor) -> torch.Tensor | None:
-    if tensor.numel() * tensor.element_size() > COPY_BYTES:
-        return None
-    with torch.no_grad():
-        return tensor.detach().clone()
-
-
-def _keep_value(name: str, value: Any, before: dict[str, tuple[Numbers, Any]]) -> Any:
-    if isinstance(value, torch.Tensor):
-        return before[name][1] if name in before else _copy(value)
-    if isinstance(value, (list, tuple)):
-        return [_keep_value(f"{name}[{i}]", item, before) for i, item in enumerate(value)]
-    return value

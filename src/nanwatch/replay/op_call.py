@@ -1,0 +1,44 @@
+"""One op as the tracer saw it: what it was given, what came of it, and where."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import torch
+
+from nanwatch.records import Numbers
+from nanwatch.replay.op_facts import OpFacts, output_tensors
+
+
+@dataclass(slots=True)
+class OpCall:
+    """An aten op that has just run."""
+
+    function: Any
+    facts: OpFacts
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    arguments: list[tuple[str, Any]]
+    """(name in the schema, value)."""
+    inputs: list[tuple[str, torch.Tensor]]
+    """The tensors among the arguments; those in lists are numbered."""
+    before: dict[str, tuple[Numbers, Any]]
+    """Input that was overwritten -> its numbers before that, and a copy if it is not too large."""
+    outputs: Any
+    node: Any
+    """Of autograd, in a backward."""
+    frame: FrameType
+    """The one that called it."""
+
+    @property
+    def written(self) -> list[torch.Tensor]:
+        """The inputs that it wrote to."""
+        return [tensor for name, tensor in self.inputs if self.facts.writes(name)]
+
+    @property
+    def results(self) -> list[torch.Tensor]:
+        """What it returned, and what it wrote to."""
+        found = output_tensors(self.outputs)
+        return found + [t for t in self.written if all(t is not r for r in found)]
