@@ -1,8 +1,7 @@
 """Run a recorded step again, under a tracer, and leave no trace in the program.
 
-Gradients are computed with `torch.autograd.grad`, so that nothing is accumulated and no hook of a data
-parallel wrapper fires. Buffers are swapped, not written. Random state and everything else is put back; what
-the program's own code writes into its memory while it runs again, too.
+Buffers are swapped, not written. Random state and everything else is put back; what the program's own code
+writes into its memory while it runs again, too.
 """
 
 from __future__ import annotations
@@ -14,23 +13,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-import torch._functorch.eager_transforms as transforms
 from torch import nn
-from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from nanwatch.messages import say
+from nanwatch.replay.needed_entries import needed_entries
+from nanwatch.replay.player import Player
+from nanwatch.replay.put_back import everything_put_back
 from nanwatch.replay.trace import Op
 from nanwatch.replay.tracer import OpTracer, measurable
 from nanwatch.replay.untouched import Untouched
 from nanwatch.tensors import is_finite
-from nanwatch.watching.about_models import leaves_of
 from nanwatch.watching.module_calls import ModuleCalls, Scope
-from nanwatch.watching.randomness import GeneratorState, Rng
-from nanwatch.watching.ranks import NeedsOtherRanks, is_replicated, is_sharded
-from nanwatch.watching.recorder import MISSING
-from nanwatch.watching.storages import key_of
-from nanwatch.watching.tape import Context, Entry, Tape, given_to, map_tensors, tensors_in, version_of
-from nanwatch.watching.torch_functions import changes_its_input, written_to
+from nanwatch.watching.randomness import Rng
+from nanwatch.watching.ranks import is_replicated
+from nanwatch.watching.tape import Entry, Tape, map_tensors
+from nanwatch.watching.torch_functions import written_to
 
 
 @dataclass(frozen=True)
@@ -74,10 +70,6 @@ class Again:
         return all(is_finite(t) for t in found if measurable(t))
 
 
-class CannotReplayError(Exception):
-    """What a call needs is not there any more."""
-
-
 def run_again(
     tape: Tape,
     earlier: tuple[Tape, ...],
@@ -87,7 +79,7 @@ def run_again(
 ) -> Again:
     """Forward, loss and backward of `tape`, traced. `without_scale`: as if no GradScaler had been there."""
     changes = changes or Changes()
-    entries = _needed_entries(tape, earlier)
+    entries = needed_entries(tape, earlier)
     again = _run_once(tape, entries, calls, without_scale, changes)
     if again.error is None and again.finite and any(e.context.saving is not None for e in entries):
         return _run_once(tape, entries, calls, without_scale, changes, through_saving=True)
@@ -109,11 +101,11 @@ def _run_once(
     tracer.step = tape.step
     tracer.untouched = untouched = Untouched()
     again = Again(tracer, notes=list(tape.notes))
-    player = _Player(tape, tracer, again, untouched, without_scale, through_saving, changes)
+    player = Player(tape, tracer, again, untouched, without_scale, through_saving, changes)
     was, calls.handler = calls.handler, _past_replicas(scope)
     try:
         anomaly = torch.autograd.set_detect_anomaly(False)  # the program's own would end the replay early
-        with _everything_put_back(entries, untouched), _eager(), torch.enable_grad(), anomaly:
+        with everything_put_back(entries, untouched), _eager(), torch.enable_grad(), anomaly:
             player.play(entries)
     finally:
         calls.handler = was
@@ -166,68 +158,6 @@ def call_again(
     return next((op for op in tracer.trace.ops.values() if op.makes_nan or op.makes_inf), None)
 
 
-def _needed_entries(tape: Tape, earlier: tuple[Tape, ...]) -> list[Entry]:
-    """The tape, and from earlier ones what its graph still hangs on (a GAN's generator output)."""
-    entries = list(tape.entries)
-    for older in reversed(earlier):
-        wanted = {
-            id(t) for entry in entries for t in given_to(entry) if _has_history(t) and id(t) in older.made
-        }
-        if not wanted:
-            continue
-        kept = []
-        for entry in reversed(older.entries):
-            if entry.kind != "backward" and any(id(t) in wanted for t in tensors_in(entry.outputs)):
-                kept.append(entry)
-                wanted |= {id(t) for t in given_to(entry) if _has_history(t)}
-        entries = kept[::-1] + entries
-    return entries
-
-
-@contextlib.contextmanager
-def _everything_put_back(entries: list[Entry], untouched: Untouched) -> Iterator[None]:
-    """Buffers and attributes as they were before the step, for the time of the replay; then all as it is."""
-    rng = Rng.of_all()
-    generators: list[GeneratorState] = [(g, g.get_state()) for entry in entries for g, _ in entry.generators]
-    swapped: list[tuple[nn.Module, str, torch.Tensor | None]] = []
-    flags: list[tuple[nn.Module, bool]] = []
-    done: set[tuple[int, str]] = set()
-    replaced: list[tuple[nn.Module, str, Any]] = []
-    try:
-        for entry in entries:
-            if isinstance(entry.call, nn.Module):
-                flags += [(m, m.training) for m in entry.call.modules()]
-            for owner, name, before in entry.buffers:
-                if (id(owner), name) not in done:
-                    done.add((id(owner), name))
-                    swapped.append((owner, name, owner._buffers.get(name)))
-                    owner._buffers[name] = before.clone()
-            for owner, name, value in entry.attributes:
-                if (id(owner), name) not in done:
-                    done.add((id(owner), name))
-                    replaced.append((owner, name, owner.__dict__.get(name, MISSING)))
-                    _set_attribute(owner, name, value)
-        yield
-    finally:
-        for owner, name, value in swapped:
-            owner._buffers[name] = value
-        for owner, name, value in replaced:
-            _set_attribute(owner, name, value)
-        for module, training in flags:
-            module.training = training
-        untouched.put_back()
-        for generator, state in generators:
-            generator.set_state(state)
-        rng.put_back()
-
-
-def _set_attribute(owner: nn.Module, name: str, value: Any) -> None:
-    if value is MISSING:
-        owner.__dict__.pop(name, None)
-    else:
-        owner.__dict__[name] = value
-
-
 @contextlib.contextmanager
 def _eager() -> Iterator[None]:
     """Compiled models run their eager code, so that every op has its line."""
@@ -236,351 +166,3 @@ def _eager() -> Iterator[None]:
         return
     with torch.compiler.set_stance("force_eager"):
         yield
-
-
-class _Player:
-    """Makes the calls of a tape again, each tensor replaced by its counterpart in the replay."""
-
-    def __init__(
-        self,
-        tape: Tape,
-        tracer: OpTracer,
-        again: Again,
-        untouched: Untouched,
-        without_scale: bool,
-        through_saving: bool,
-        changes: Changes,
-    ) -> None:
-        self._changes = changes
-        self._tape = tape
-        self._tracer = tracer
-        self._again = again
-        self._untouched = untouched
-        self._without_scale = without_scale
-        self._through_saving = through_saving
-        self._differentiates = any(e.kind == "backward" for e in tape.entries)
-        self._counterpart: dict[int, Any] = {}
-        """id of a tensor of the program, or of a function that a transform gave it -> that of the replay."""
-        self._outside_memory = {key_of(t) for t in [*tape.used.values(), *tape.made.values()]}
-
-    @contextlib.contextmanager
-    def _tracing(self) -> Iterator[None]:
-        with self._tracer, (self._changes.around or contextlib.nullcontext)():
-            yield
-
-    def play(self, entries: list[Entry]) -> None:
-        self._tracer.boundary = sys._getframe()
-        self._note_changes(entries)
-        for entry in entries:
-            try:
-                self._play_one(entry)
-            except Exception as error:
-                self._again.error = error
-                return
-        if self._again.finite:
-            self._run_hooks_on_gradients(entries)
-
-    def _note_changes(self, entries: list[Entry]) -> None:
-        for entry in entries:
-            for tensor, version in entry.versions:
-                if (
-                    version_of(tensor) != version
-                    and (id(tensor), version) not in self._tape.saved
-                    and entry.kind != "write"
-                ):
-                    name = f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
-                    sentence = say("watch.operand_changed", what=name)
-                    if sentence not in self._again.notes:
-                        self._again.notes.append(sentence)
-
-    def _play_one(self, entry: Entry) -> None:
-        if not self._needed(entry):
-            return
-        if entry.contents is not None and entry.contents.used_up is not None:
-            raise CannotReplayError(say("watch.used_up", what=entry.contents.used_up))
-        self._use_values_of(entry)
-        inner_losses: list[torch.Tensor] = []
-        with self._as_it_was(entry), _noting_inner_losses(inner_losses):
-            args, kwargs = self._arguments(entry)
-            if changes_its_input(entry.call, kwargs) and self._would_touch_the_program(args, kwargs):
-                return
-            self._tracer.base = entry.stack
-            self._tracer.phase = _phase_of(entry)
-            with self._context(entry.context):
-                outputs = self._call(entry, args, kwargs)
-        self._pair(entry, outputs)
-        if entry.kind == "module":
-            self._again.outputs = list(tensors_in(outputs))
-            self._tracer.after_root = True
-            self._compare(entry, self._again.outputs)
-        elif entry.derivative and not self._differentiates:
-            self._note_derivative(list(tensors_in(outputs)), inner_losses)
-        elif getattr(entry.call, "__name__", "") == "grad":
-            self._again.gradients += [(t, t) for t in tensors_in(outputs)]
-
-    def _note_derivative(self, outputs: list[torch.Tensor], losses: list[torch.Tensor]) -> None:
-        """What a transform of torch.func gave: gradients, or, if it differentiated something bad, that."""
-        if all(is_finite(t) for t in losses if measurable(t)):
-            self._again.gradients += [(t, t) for t in outputs]
-        else:
-            self._again.losses += outputs
-
-    def _arguments(self, entry: Entry) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        args, kwargs = entry.args, entry.kwargs
-        if entry.contents is not None:
-            args, kwargs = entry.contents.rewound(args), entry.contents.rewound(kwargs)
-        return map_tensors(args, self._stand_in), map_tensors(kwargs, self._stand_in)
-
-    @contextlib.contextmanager
-    def _as_it_was(self, entry: Entry) -> Iterator[None]:
-        """Random states, containers and free variables as they were when the call was made."""
-        if entry.rng is not None:
-            entry.rng.put_back()
-        for generator, state in entry.generators:
-            generator.set_state(state)
-        variables = [(variable, variable.get()) for variable in entry.free]
-        undo = None if entry.contents is None else entry.contents.loaded(self._stand_in)
-        try:
-            for variable, _ in variables:
-                variable.put(map_tensors(variable.value, self._stand_in))
-            yield
-        finally:
-            for variable, now in variables:
-                variable.put(now)
-            if undo is not None:
-                undo()
-
-    def _use_values_of(self, entry: Entry) -> None:
-        """Tensors that were overwritten since this call: a copy of what they held then. Those that were not
-        hold it still, whatever the replay has made of them."""
-        for tensor, version in entry.versions:
-            copy = self._tape.saved.get((id(tensor), version))
-            if copy is not None:
-                own = self._untouched.own(copy.clone())
-                self._counterpart[id(tensor)] = own.requires_grad_(tensor.requires_grad)
-            elif id(tensor) in self._counterpart and self._holds_something_else(tensor, version):
-                del self._counterpart[id(tensor)]
-
-    def _holds_something_else(self, tensor: torch.Tensor, version: int) -> bool:
-        if self._changes.any or tensor.requires_grad or version_of(tensor) != version:
-            return False
-        return not _equal(tensor, self._counterpart[id(tensor)])
-
-    def _needed(self, entry: Entry) -> bool:
-        """Models and backward run again, and what hangs on them. Data preparation does not: what it made is
-        on the tape, and making it twice might touch what belongs to the program. A change in place is made
-        where a copy of what was changed is in use."""
-        if entry.kind in ("module", "backward") or entry.functional or self._is_changed(entry):
-            return True
-        if entry.kind == "write":
-            written = tensors_in(written_to(entry.args, entry.kwargs))
-            return bool(written) and all(id(t) in self._counterpart for t in written)
-        if any(id(t) in self._counterpart for t in given_to(entry)):
-            return True
-        return entry.context.grad and any(_has_history(t) for t in tensors_in(entry.outputs))
-
-    def _is_changed(self, entry: Entry) -> bool:
-        return self._changes.call is not None and self._changes.call(entry) is not entry.call
-
-    def _call(self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if entry.kind == "backward":
-            return self._backward(entry, args, kwargs)
-        if isinstance(entry.call, nn.Module):
-            if is_sharded(entry.call):
-                raise NeedsOtherRanks(type(entry.call).__name__)
-            if entry.call.training != entry.training:
-                entry.call.train(entry.training)
-            args = map_tensors(args, _copy_of) if entry.overwritten else args
-            call: Any = entry.call
-        else:
-            call = self._counterpart.get(id(entry.call), entry.call)
-            if self._changes.call is not None and call is entry.call:
-                call = self._changes.call(entry)
-        if entry.swapped is not None:
-            weights = map_tensors(entry.swapped, self._stand_in)
-            with self._tracing():
-                return torch.func.functional_call(call, weights, args, kwargs)
-        with self._tracing():
-            return call(*args, **kwargs)
-
-    def _backward(self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        tensors = list(tensors_in(args[0] if args else kwargs.get("tensors")))
-        given = args[1] if len(args) > 1 else kwargs.get("grad_tensors")
-        seeds = None if given is None else list(tensors_in(given)) or None
-        if self._without_scale and entry.unscaled is not None:
-            tensors, seeds = [self._stand_in(entry.unscaled)], None
-        self._again.losses += [self._stand_in(entry.unscaled)] if entry.unscaled is not None else tensors
-        wanted = list(tensors_in(kwargs.get("inputs"))) or leaves_of(tensors)
-        wanted = list({id(t): t for t in wanted}.values())
-        if not wanted:
-            return
-        self._untouched.keep_gradients(wanted)
-        create = bool(kwargs.get("create_graph") or (len(args) > 3 and args[3]))
-        with self._tracing():
-            found = torch.autograd.grad(
-                tensors, wanted, seeds, retain_graph=True, create_graph=create, allow_unused=True
-            )
-        self._again.gradients += [(p, g) for p, g in zip(wanted, found, strict=True) if g is not None]
-
-    def _run_hooks_on_gradients(self, entries: list[Entry]) -> None:
-        """The gradients are finite here and were not in the program. Hooks that it runs on accumulated
-        gradients may have spoiled them: run those, but no optimizer."""
-        backward = next((e for e in reversed(entries) if e.kind == "backward"), None)
-        if backward is None:
-            return
-        self._tracer.base, self._tracer.phase = backward.stack, "backward"
-        accumulated: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-        for parameter, gradient in self._again.gradients:
-            had = accumulated.get(id(parameter))
-            accumulated[id(parameter)] = (parameter, gradient if had is None else had[1] + gradient)
-        for parameter, gradient in accumulated.values():
-            hooks = getattr(parameter, "_post_accumulate_grad_hooks", None)
-            if hooks and parameter.grad is not None and not is_finite(parameter.grad):
-                self._run_hooks(list(hooks.values()), parameter, gradient.detach().clone())
-
-    def _run_hooks(
-        self, hooks: list[Callable[..., Any]], parameter: torch.Tensor, gradient: torch.Tensor
-    ) -> None:
-        was = parameter.grad
-        stop = register_optimizer_step_pre_hook(_no_update)
-        try:
-            parameter.grad = self._untouched.own(gradient)
-            with torch.no_grad(), self._tracing():
-                for hook in hooks:
-                    hook(parameter)
-            if parameter.grad is not None:
-                self._again.gradients.append((parameter, parameter.grad))
-        except Exception:
-            return  # it cannot be run outside of a backward, or wants to update
-        finally:
-            stop.remove()
-            parameter.grad = was
-
-    @contextlib.contextmanager
-    def _context(self, context: Context) -> Iterator[None]:
-        with contextlib.ExitStack() as stack:
-            if context.inference:
-                stack.enter_context(torch.inference_mode())
-            stack.enter_context(torch.set_grad_enabled(context.grad))
-            for device, enabled, dtype in context.autocast:
-                stack.enter_context(
-                    torch.autocast(device, dtype=dtype, enabled=enabled and self._changes.autocast)
-                )
-            if context.saving is not None and self._through_saving:
-                pack, unpack = context.saving
-                hooks = torch.autograd.graph.saved_tensors_hooks(self._for_the_backward(pack), unpack)
-                stack.enter_context(hooks)
-            yield
-
-    def _for_the_backward(self, pack: Callable[..., Any]) -> Callable[..., Any]:
-        """What is done to save a tensor is done for the backward alone."""
-
-        def packing(tensor: torch.Tensor) -> Any:
-            phase, self._tracer.phase = self._tracer.phase, "backward"
-            try:
-                return pack(tensor)
-            finally:
-                self._tracer.phase = phase
-
-        return packing
-
-    def _stand_in(self, tensor: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = self._counterpart.get(id(tensor), tensor)
-        if found is tensor and _has_history(tensor):
-            return self._cut_off(tensor)
-        if found is tensor and self._changes.outside is not None and not tensor.requires_grad:
-            found = self._counterpart[id(tensor)] = self._changes.outside(tensor)
-        return found
-
-    def _cut_off(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A tensor whose own history is not on the tape: its value, with a fresh end."""
-        stand_in = tensor.detach().requires_grad_(tensor.requires_grad)
-        self._counterpart[id(tensor)] = stand_in
-        return stand_in
-
-    def _would_touch_the_program(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        return any(key_of(t) in self._outside_memory for t in tensors_in(written_to(args, kwargs)))
-
-    def _compare(self, entry: Entry, new: list[torch.Tensor]) -> None:
-        """A model that keeps state nobody recorded gives something else when it is called again: say so."""
-        same = len(entry.made) == len(new) and all(
-            version_of(was) != version or _alike(was, now)
-            for (was, version), now in zip(entry.made, new, strict=True)
-        )
-        if not same and not self._again.differs and not self._changes.any:
-            self._again.differs = True
-            self._again.notes.append(say("watch.replay_differs"))
-
-    def _pair(self, entry: Entry, replayed: Any) -> None:
-        """What the program got from this call is stood in for by what the replay got. Where the two differ
-        though nothing changed since (unrecorded randomness), the record is believed."""
-        if entry.functional and isinstance(entry.outputs, tuple) and isinstance(replayed, tuple):
-            functions = (pair for pair in zip(entry.outputs, replayed, strict=False) if callable(pair[0]))
-            self._counterpart.update((id(was), now) for was, now in functions)
-        new = list(tensors_in(replayed))
-        if len(entry.made) != len(new):
-            return
-        for (was, version), now in zip(entry.made, new, strict=True):
-            if self._changes.any or now.requires_grad or version_of(was) != version or _equal(was, now):
-                self._counterpart[id(was)] = now
-
-
-def _has_history(tensor: torch.Tensor) -> bool:
-    """Whether autograd knows how the tensor came about."""
-    try:
-        return tensor.requires_grad and tensor.grad_fn is not None
-    except RuntimeError:  # a view whose base was changed in place without autograd
-        return False
-
-
-def _equal(a: torch.Tensor, b: torch.Tensor) -> bool:
-    if a.shape != b.shape or a.dtype != b.dtype or a.layout is not torch.strided:
-        return a.layout is not torch.strided
-    return bool(torch.equal(a, b)) or bool(((a == b) | ((a != a) & (b != b))).all())
-
-
-def _alike(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Equal but for the rounding of devices that add in any order."""
-    if a.shape != b.shape or a.dtype != b.dtype:
-        return False
-    if a.layout is not torch.strided or not measurable(a):
-        return True
-    return bool(torch.allclose(a.detach(), b.detach(), rtol=1e-2, atol=1e-3, equal_nan=True))
-
-
-def _copy_of(tensor: torch.Tensor) -> torch.Tensor:
-    return (
-        tensor.detach().clone().requires_grad_(tensor.requires_grad) if not _has_history(tensor) else tensor
-    )
-
-
-def _phase_of(entry: Entry) -> str:
-    if isinstance(entry.call, nn.Module):
-        return entry.phase
-    return "functional" if entry.functional else "outside"
-
-
-def _no_update(*_: Any) -> None:
-    raise CannotReplayError("an update")
-
-
-@contextlib.contextmanager
-def _noting_inner_losses(losses: list[torch.Tensor]) -> Iterator[None]:
-    """Note what the transforms of torch.func differentiate, below their wrappers."""
-    original = transforms._autograd_grad
-
-    def noting(outputs: Any, *args: Any, **kwargs: Any) -> Any:
-        losses.extend(_unwrapped(t) for t in tensors_in(outputs))
-        return original(outputs, *args, **kwargs)
-
-    transforms._autograd_grad = noting
-    try:
-        yield
-    finally:
-        transforms._autograd_grad = original
-
-
-def _unwrapped(tensor: torch.Tensor) -> torch.Tensor:
-    while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
-        tensor = torch._C._functorch.get_unwrapped(tensor)
-    return tensor

@@ -1,0 +1,33 @@
+"""Which calls a replay has to make: those of the tape, and those of earlier ones that its graph hangs on."""
+
+from __future__ import annotations
+
+import torch
+
+from nanwatch.watching.tape import Entry, Tape, given_to, tensors_in
+
+
+def needed_entries(tape: Tape, earlier: tuple[Tape, ...]) -> list[Entry]:
+    """The tape, and from earlier ones what its graph still hangs on (a GAN's generator output)."""
+    entries = list(tape.entries)
+    for older in reversed(earlier):
+        wanted = {
+            id(t) for entry in entries for t in given_to(entry) if has_history(t) and id(t) in older.made
+        }
+        if not wanted:
+            continue
+        kept = []
+        for entry in reversed(older.entries):
+            if entry.kind != "backward" and any(id(t) in wanted for t in tensors_in(entry.outputs)):
+                kept.append(entry)
+                wanted |= {id(t) for t in given_to(entry) if has_history(t)}
+        entries = kept[::-1] + entries
+    return entries
+
+
+def has_history(tensor: torch.Tensor) -> bool:
+    """Whether autograd knows how the tensor came about."""
+    try:
+        return tensor.requires_grad and tensor.grad_fn is not None
+    except RuntimeError:  # a view whose base was changed in place without autograd
+        return False

@@ -1,0 +1,59 @@
+"""Models and random states as they were before a step, while it is run again; then all as it is now."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from nanwatch.replay.untouched import Untouched
+from nanwatch.watching.randomness import GeneratorState, Rng
+from nanwatch.watching.recorder import MISSING
+from nanwatch.watching.tape import Entry
+
+
+@contextlib.contextmanager
+def everything_put_back(entries: list[Entry], untouched: Untouched) -> Iterator[None]:
+    """Buffers and attributes as they were before the step, for the time of the replay; then all as it is."""
+    rng = Rng.of_all()
+    generators: list[GeneratorState] = [(g, g.get_state()) for entry in entries for g, _ in entry.generators]
+    swapped: list[tuple[nn.Module, str, torch.Tensor | None]] = []
+    flags: list[tuple[nn.Module, bool]] = []
+    done: set[tuple[int, str]] = set()
+    replaced: list[tuple[nn.Module, str, Any]] = []
+    try:
+        for entry in entries:
+            if isinstance(entry.call, nn.Module):
+                flags += [(m, m.training) for m in entry.call.modules()]
+            for owner, name, before in entry.buffers:
+                if (id(owner), name) not in done:
+                    done.add((id(owner), name))
+                    swapped.append((owner, name, owner._buffers.get(name)))
+                    owner._buffers[name] = before.clone()
+            for owner, name, value in entry.attributes:
+                if (id(owner), name) not in done:
+                    done.add((id(owner), name))
+                    replaced.append((owner, name, owner.__dict__.get(name, MISSING)))
+                    _set_attribute(owner, name, value)
+        yield
+    finally:
+        for owner, name, value in swapped:
+            owner._buffers[name] = value
+        for owner, name, value in replaced:
+            _set_attribute(owner, name, value)
+        for module, training in flags:
+            module.training = training
+        untouched.put_back()
+        for generator, state in generators:
+            generator.set_state(state)
+        rng.put_back()
+
+
+def _set_attribute(owner: nn.Module, name: str, value: Any) -> None:
+    if value is MISSING:
+        owner.__dict__.pop(name, None)
+    else:
+        owner.__dict__[name] = value
