@@ -11,8 +11,9 @@ from typing import Any
 import torch
 
 from nanwatch.explain.birth import BirthOp
-from nanwatch.explain.lineage import Lineage, lineage_of
+from nanwatch.explain.lineage import Lineage
 from nanwatch.explain.mechanism import UNKNOWN, Mechanism, mechanism_of
+from nanwatch.explain.step_lineage import lineage_of
 from nanwatch.records import Experiment, StepFacts
 from nanwatch.replay.again import Again, Changes, run_again
 from nanwatch.replay.located import Located

@@ -1,51 +1,35 @@
 """Every op of the step, finite or not: where an operand came from, and what became of it.
 
 The trace of a replay knows only ops that touched a non-finite value. A divisor that is zero is finite; to
-tell an empty mask from a zero norm one must know what computed it. So the step is run once more, and of
-each op its name, its plain arguments, the numbers of what it read and made and the ops that made its inputs
-are written down. What the program computed outside of any model (the preparation of a batch, a mask, a
-change of the weights) is not run by a replay: the calls of the tape that made what the replay was given, or
-that gave birth, are made once more on copies, and stand before the ops of the replay.
+tell an empty mask from a zero norm one must know what computed it. So a witness writes down of each op its
+name, its plain arguments, the numbers of what it read and made and the ops that made its inputs.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 
 from nanwatch.records import Numbers
-from nanwatch.replay.again import Changes
 from nanwatch.replay.op_call import OpCall
 from nanwatch.replay.op_facts import output_tensors
 from nanwatch.replay.trace import Op
 from nanwatch.replay.tracer import ENGINE, OpTracer
 from nanwatch.tensors import numbers
 from nanwatch.watching.module_calls import Scope
-from nanwatch.watching.randomness import Rng
 from nanwatch.watching.stack import Stack, is_library, take_stack
 from nanwatch.watching.storages import Storages, key_of
-from nanwatch.watching.tape import Entry, map_tensors, tensors_in, version_of
-from nanwatch.watching.torch_functions import changes_its_input, written_to
-
-if TYPE_CHECKING:
-    from nanwatch.explain.case import Case
 
 MOST_NODES = 200_000
-MOST_CALLS = 100
-"""Calls of the program's own code that are made once more to see where an operand came from."""
 
 PICKS = frozenset(
     "nll_loss_forward nll_loss2d_forward gather index take index_select mul log log2 log10 xlogy".split()
 )
 """Ops whose operands are kept when an infinity passes through them."""
-
-FRESH_BYTES = 2**26
-"""Copies of what such calls are given may take so much memory in all."""
 
 
 @dataclass(slots=True)
@@ -269,125 +253,3 @@ class Witness(OpTracer):
         if not facts.is_view:
             for tensor in made:
                 self._makers.put(tensor, self._count)
-
-
-def lineage_of(case: Case) -> Lineage:
-    again = case.rerun(Changes(tracer=Witness))
-    witness = again.tracer
-    if not isinstance(witness, Witness):
-        return Lineage()
-    found = witness.lineage
-    found.losses = [t.detach() for t in again.losses]
-    try:
-        _add_what_the_program_did(case, found)
-    except Exception:
-        return found  # its calls could not be made again: the replay is there all the same
-    return found
-
-
-# What the program did outside of any model
-
-
-def _add_what_the_program_did(case: Case, lineage: Lineage) -> None:
-    """Before the ops of the replay: those that made the tensors it was given, and the birth if it is among
-    them."""
-    entries = [e for tape in (*case.trouble.earlier, case.tape) for e in tape.entries]
-    op = case.located.op
-    outside = op is not None and op.phase not in ("backward", "optimizer") and lineage.node_of(op) is None
-    birth = _entry_at(entries, op) if outside and op is not None else None
-    wanted = _leading_to(entries, birth, lineage)
-    if not wanted:
-        return
-    repeated = _Repetition(case.tape.step)
-    lineage.put_before(repeated.of(wanted), repeated.made, repeated.known)
-
-
-def _entry_at(entries: list[Entry], op: Op) -> Entry | None:
-    place = user_frames(op.stack)
-    for entry in reversed(entries):
-        frames = user_frames(entry.stack)
-        if entry.kind not in ("op", "write", "apply") or not frames or place[-len(frames) :] != frames:
-            continue
-        if any(_bad(t) for t in tensors_in((entry.outputs, written_to(entry.args, entry.kwargs)))):
-            return entry
-    return None
-
-
-def _bad(tensor: torch.Tensor) -> bool:
-    return not numbers(tensor).finite
-
-
-def _leading_to(entries: list[Entry], birth: Entry | None, lineage: Lineage) -> list[Entry]:
-    """The calls of the program that made what the replay was given, and those that led to `birth`, oldest
-    first."""
-    wanted = {key for key, tensor in lineage.leaves.items() if not tensor.requires_grad}
-    found: list[Entry] = []
-    for entry in reversed(entries):
-        if len(found) >= MOST_CALLS:
-            break
-        if entry is birth:
-            pass
-        elif entry.kind != "op" or entry.functional or changes_its_input(entry.call, entry.kwargs):
-            continue
-        elif any(t.requires_grad for t in tensors_in(entry.outputs)):
-            continue  # a replay makes these
-        elif not any(key_of(t) in wanted for t in tensors_in(entry.outputs)):
-            continue
-        found.append(entry)
-        wanted |= {key_of(t) for t in tensors_in((entry.args, entry.kwargs))}
-    return found[::-1]
-
-
-class _Repetition:
-    """Makes calls again under a witness, on copies of what they were given."""
-
-    def __init__(self, step: int) -> None:
-        self._witness = Witness(Scope())
-        self._witness.step = step
-        self._copies: dict[int, torch.Tensor] = {}
-        self._bytes = 0
-        self.made: dict[int, int] = {}
-        """Identity of the program's memory -> the op of the repetition that made the same."""
-        self.known: dict[int, int] = {}
-        """Identity of a copy -> that of what it is a copy of."""
-
-    def of(self, entries: list[Entry]) -> Lineage:
-        rng = Rng.now()
-        try:
-            for entry in entries:
-                self._make(entry)
-        finally:
-            rng.put_back()
-        return self._witness.lineage
-
-    def _make(self, entry: Entry) -> None:
-        if entry.before is not None:
-            self._copies[id(written_to(entry.args, entry.kwargs))] = entry.before.clone()
-        self._witness.base = entry.stack
-        self._witness.boundary = sys._getframe()
-        if entry.rng is not None:
-            entry.rng.put_back()
-        try:
-            args, kwargs = map_tensors(entry.args, self._copy), map_tensors(entry.kwargs, self._copy)
-            with torch.no_grad(), self._witness:
-                made = entry.call(*args, **kwargs)
-        except Exception:
-            return
-        for (was, version), now in zip(entry.made, tensors_in(made), strict=False):
-            maker = self._witness.maker_of(now)
-            if was.shape == now.shape and was.dtype == now.dtype and maker is not None:
-                if version_of(was) != version:
-                    now.copy_(was.detach())  # changed in place since: what others were given
-                self._copies.setdefault(id(was), now)
-                self.made[key_of(was)] = maker
-                self.known[key_of(now)] = key_of(was)
-
-    def _copy(self, tensor: torch.Tensor) -> torch.Tensor:
-        found = self._copies.get(id(tensor))
-        if found is None:
-            self._bytes += tensor.numel() * tensor.element_size()
-            if self._bytes > FRESH_BYTES:
-                raise MemoryError
-            found = self._copies[id(tensor)] = tensor.detach().clone()
-            self.known[key_of(found)] = key_of(tensor)
-        return found
