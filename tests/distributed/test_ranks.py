@@ -27,6 +27,8 @@ def test_raise_stops_all_ranks_and_the_bad_one_tells(together: Together) -> None
     assert (incident["rank"], incident["step"], incident["phase"]) == (1, BAD_STEP, "data")
     assert (incident["action"], incident["seen_in"]) == ("raised", "loss")
     assert incident["birth"]["samples"] == [2]
+    assert (incident["cause"]["id"], incident["cause"]["certainty"]) == ("bad-input", "proved")
+    assert any(remedy["verified"] for remedy in incident["remedies"]), "tried while the other rank waited"
     assert good.err.count(f"step {BAD_STEP} {ALIKE}") == 1
     assert f"NaN in the data · step {BAD_STEP} · rank 1" in bad.err and ALIKE not in bad.err
     assert not list((together.folder / "out").iterdir()), "training went on"
@@ -47,6 +49,8 @@ def test_raise_in_every_wrapper_without_a_trace(together: Together) -> None:
     assert [(i["rank"], i["seen_in"]) for i in told] == [(1, "loss")] * 4
     assert [i["located_by"] for i in told] == ["replay", "recorded facts", "recorded facts", "replay"]
     assert "The step was not run again: it talks to other ranks (FSDPSequential)" in told[1]["notes"][0]
+    assert [i["phase"] for i in told] == ["data", "data", "loss", "data"]
+    assert [i["cause"]["id"] for i in told] == ["bad-input", "bad-input", "unknown", "bad-input"]
     assert good.out.count("stopped: ") == bad.out.count("stopped: ") == 3
     assert good.err.count(ALIKE) == 1 and good.out.count(ALIKE) == 3
 
@@ -120,3 +124,13 @@ def test_nobody_waits_for_a_rank_that_does_not_come(together: Together) -> None:
     said = " ".join(ranks[1].err.split())  # the screen may break the line anywhere
     assert "The step was not run again: it talks to other ranks (c10d.allreduce_.default)" in said
     assert bad["wrapper_inside_a_module"].startswith("([(1, 'x = torch.randn(")
+
+
+def test_looking_for_the_cause_sends_nothing_to_the_others(together: Together) -> None:
+    """A model that talks to other ranks in its forward: experiments would take their next message."""
+    ranks = together.nanwatch("--policy", "skip", program="talks_in_forward.py")
+    assert codes(ranks) == [0, 0], ranks[1].err
+    assert [rank.out.count("step ") for rank in ranks] == [4, 4], "all ranks have trained on, in step"
+    told = {incident["rank"]: incident for incident in together.incidents()}
+    assert set(told) == {0, 1}, "the other rank's mean is bad too"
+    assert (told[1]["cause"]["id"], told[1]["birth"]["samples"]) == ("bad-input", [1])

@@ -6,6 +6,7 @@ the terminal and written to the run folder.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import platform
@@ -204,9 +205,10 @@ class Session:
     def _explained(self, incident: Incident, trouble: Trouble, located: Located) -> Incident:
         """The incident with its diagnosis. Without one, if nanwatch fails at it: the place is known all the
         same."""
-        if not self.explain or self.watcher.lockstep.groups:
-            return incident  # while other ranks wait, experiments would keep them, or wait for them
+        if not self.explain:
+            return incident
 
+        from nanwatch.explain.alone import Alone
         from nanwatch.explain.case import Budget, Case
         from nanwatch.explain.checklist import checklist
         from nanwatch.explain.diagnose import diagnose
@@ -217,9 +219,10 @@ class Session:
         step = statistics.median(took) if took else 0.0
         budget = Budget(max(LEAST_EXPLAIN_SECONDS, STEPS_TO_EXPLAIN * step))
         try:
-            case = Case(trouble, located, self.watcher.calls, self.history, budget, terminal.progress)
-            found = diagnose(case)
-            points = checklist(case, found.cause) if self.checklist else ()
+            with Alone() if self.watcher.lockstep.groups else contextlib.nullcontext():
+                case = Case(trouble, located, self.watcher.calls, self.history, budget, terminal.progress)
+                found = diagnose(case)
+                points = checklist(case, found.cause) if self.checklist else ()
             notes = tuple(sentences(self.history))
         except Exception as error:
             note = say("watch.not_explained", error=describe(error))

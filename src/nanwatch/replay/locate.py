@@ -23,7 +23,7 @@ from nanwatch.watching.module_calls import ModuleCalls
 from nanwatch.watching.ranks import NeedsOtherRanks
 from nanwatch.watching.stack import Stack
 from nanwatch.watching.storages import key_of
-from nanwatch.watching.tape import Entry
+from nanwatch.watching.tape import Entry, tensors_in
 from nanwatch.watching.trouble import LastUpdate, Trouble
 
 
@@ -141,6 +141,10 @@ def _bad_of(trouble: Trouble, again: Again) -> tuple[list[torch.Tensor], bool]:
 
 def _not_again(trouble: Trouble, again: Again) -> Located:
     """The step was bad and its replay is not: say so, and give what was recorded."""
+    given = _bad_argument(trouble) if isinstance(again.error, NeedsOtherRanks) else None
+    if given is not None:
+        found = _brought_in(trouble, given, None, Roles(trouble), [*again.notes, str(again.error)])
+        return replace(found, by="recorded facts")
     shown = [t for name, t in trouble.sinks if name == "loss"] or [t for _, t in trouble.sinks]
     kind = kind_of([numbers(t) for t in shown]) or "nan"
     phase = {"loss": "loss", "gradients": "backward", "weights": "weights"}.get(trouble.seen_in, "forward")
@@ -163,6 +167,16 @@ def _not_again(trouble: Trouble, again: Again) -> Located:
         )
     outputs = tuple(numbers(t, name) for name, t in trouble.sinks[:4])
     return Located(trouble.step, kind, phase, replace(birth, outputs=outputs), "recorded facts", notes=notes)
+
+
+def _bad_argument(trouble: Trouble) -> Operand | None:
+    """What the first model of the step was given and is not finite; a mask may hold infinities."""
+    called = next((e for e in trouble.tape.entries if e.kind == "module"), None)
+    for tensor in [] if called is None else filter(measurable, tensors_in((called.args, called.kwargs))):
+        found = numbers(tensor)
+        if not found.finite and not looks_like_mask(found):
+            return Operand(found, key_of(tensor), value=tensor)
+    return None
 
 
 def _shows_bad(entry: Entry) -> bool:
