@@ -44,6 +44,11 @@ def test_list_page_and_incident(workshop: Workshop) -> None:
     again = workshop.nanwatch("explain", "--checklist", "run")
     assert again.returncode == 0
     assert "aten.log" in again.stdout and "Is the data clean?" in again.stdout
+    report = first.stderr[first.stderr.index("\nChecklist\n") :]
+    assert report.strip() == again.stdout[again.stdout.index("\nChecklist\n") :].strip()
+    assert report.count("  ✗ ") + report.count("  ✓ ") + report.count("  ? ") == 7 + 5
+    assert "✗ Shrink the model. The op aten.log.default alone" in report
+    assert "\n  1. log-of-zero (proved): " in report and "\nWhat to do, in order\n  1. " in report
 
 
 def test_a_word_that_is_nothing(workshop: Workshop) -> None:

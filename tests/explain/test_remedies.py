@@ -186,3 +186,19 @@ def test_the_diff_can_be_applied(workshop: Workshop) -> None:
     assert edits, incident["remedies"]
     subprocess.run(["patch", "-p0"], input=edits[0], text=True, cwd=workshop.folder, check=True)
     assert workshop.nanwatch("run", "--dir", "again", "program.py").returncode == 0
+
+
+def test_without_time_nothing_is_tried_and_nothing_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The budget is spent from the start: the cause is still named, its remedies are shown as untried."""
+    monkeypatch.setattr("nanwatch.explain.case.Budget.spent", True)
+    path = tmp_path / "program.py"
+    path.write_text(textwrap.dedent(MODEL.format(forward="h.sum(1) / x.abs().sum(1)", loss="out.mean()")))
+    code = compile(path.read_text(), str(path), "exec")
+    with pytest.raises(nanwatch.NonFiniteError) as stopped, nanwatch.watch(dir=tmp_path / "run"):
+        exec(code, {"__name__": "__main__"})
+    incident = stopped.value.incident
+    assert incident is not None and incident.cause.id == "divide-by-zero"
+    assert incident.remedies and all(remedy.verified is None for remedy in incident.remedies)
+    assert incident.remedies[0].edit is not None

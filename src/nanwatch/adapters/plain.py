@@ -211,6 +211,7 @@ class Session:
         from nanwatch.explain.alone import Alone
         from nanwatch.explain.case import Budget, Case
         from nanwatch.explain.checklist import checklist
+        from nanwatch.explain.debugging import debugging
         from nanwatch.explain.diagnose import diagnose
         from nanwatch.explain.timeline import sentences
 
@@ -222,6 +223,7 @@ class Session:
             with Alone() if self.watcher.lockstep.groups else contextlib.nullcontext():
                 case = Case(trouble, located, self.watcher.calls, self.history, budget, terminal.progress)
                 found = diagnose(case)
+                steps = debugging(case) if self.checklist else ()
                 points = checklist(case, found.cause) if self.checklist else ()
             notes = tuple(sentences(self.history))
         except Exception as error:
@@ -232,10 +234,11 @@ class Session:
         return replace(
             incident,
             cause=found.cause,
-            experiments=found.experiments,
+            experiments=tuple(case.experiments),
             remedies=found.remedies,
             others=found.others,
             checklist=points,
+            debugging=steps,
             notes=(*incident.notes, *notes),
             explained_in_steps=round((time.perf_counter() - began) / step, 1) if step else None,
         )
@@ -269,7 +272,7 @@ class Session:
     def _show(self, incident: Incident, path: str | None) -> None:
         terminal.write(terminal.render(incident, path), sys.stderr)
         if self.checklist:
-            terminal.write(terminal.checklist(incident), sys.stderr)
+            terminal.write(terminal.report(incident), sys.stderr)
 
     def post_mortem(self, error: BaseException) -> bool:
         """The program died of `error`: if non-finite values were behind it, report them."""

@@ -21,7 +21,7 @@ HELP = """usage: nanwatch explain
 
 Without anything: the list of causes. With the id of one: what it means, what proves it, what helps.
 With a run folder, an incident's folder or an incident.json: the incident's screen again.
-  --checklist   also the seven-point checklist, if the run was started with it
+  --checklist   also the report with the checklist, if the run was started with it
   --markdown    the pages of all causes, as docs/causes.md has them"""
 
 
@@ -103,7 +103,7 @@ def incident_screen(where: str, with_checklist: bool) -> str:
     except (OSError, ValueError) as error:
         raise NanwatchError(say("cli.explain.unreadable", path=path, why=error)) from None
     text = terminal.render(incident, str(path.parent))
-    return text + terminal.checklist(incident) if with_checklist else text
+    return text + terminal.report(incident) if with_checklist else text
 
 
 def _incident_file(where: str) -> Path:

@@ -31,7 +31,7 @@ Options come before SCRIPT; what follows it belongs to the script.
                     auto: device where it can be (default)
   --audit-seconds S trace every op until tracing has cost S seconds (default 5)
   --audit-share F   afterwards trace a step now and then, within this share of the time (default 0.01)
-  --checklist       after a bad step, also answer the seven-point checklist from what is known
+  --checklist       after a bad step, also print a report: checklist, debugging steps, all causes
   --no-explain      only say where it was born; do not look for the cause
   --help            this text
 

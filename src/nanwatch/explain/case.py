@@ -14,6 +14,7 @@ from nanwatch.explain.birth import BirthOp
 from nanwatch.explain.lineage import Lineage
 from nanwatch.explain.mechanism import UNKNOWN, Mechanism, mechanism_of
 from nanwatch.explain.step_lineage import lineage_of
+from nanwatch.explain.text import Text
 from nanwatch.records import Experiment, StepFacts
 from nanwatch.replay.again import Again, Changes, run_again
 from nanwatch.replay.located import Located
@@ -21,6 +22,9 @@ from nanwatch.tensors import is_finite
 from nanwatch.watching.module_calls import ModuleCalls
 from nanwatch.watching.tape import Entry, Tape
 from nanwatch.watching.trouble import Trouble
+
+NO_TIME = Text("broken off: out of time", "已中止：时间用完")
+NO_MEMORY = Text("broken off: the device has no memory left for it", "已中止：设备内存不足")
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,10 @@ class Budget:
     @property
     def spent(self) -> bool:
         return time.perf_counter() - self.began > self.seconds
+
+
+class OutOfTime(Exception):
+    """The budget is spent: no further run of the step."""
 
 
 class Case:
@@ -116,8 +124,10 @@ class Case:
         """Every op of the step. Costs a replay."""
         return lineage_of(self)
 
-    def rerun(self, changes: Changes | None = None) -> Again:
-        """The step again, with something changed."""
+    def rerun(self, changes: Changes | None = None, always: bool = False) -> Again:
+        """The step again, with something changed. `always`: also when the budget is spent."""
+        if self.budget.spent and not always:
+            raise OutOfTime
         return run_again(
             self.tape, self.trouble.earlier, self.calls, self.trouble.scaler_search, changes or Changes()
         )
@@ -146,6 +156,11 @@ class Case:
             self._progress(experiment.TITLE.say())
         try:
             found: Outcome = experiment.run(self)
+        except OutOfTime:
+            found = Outcome(None, NO_TIME.say())
+        except torch.OutOfMemoryError:
+            torch.cuda.empty_cache()
+            found = Outcome(None, NO_MEMORY.say())
         except Exception as error:
             found = Outcome(None, f"{type(error).__name__}: {error}")
         if found.text:

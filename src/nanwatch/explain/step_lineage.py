@@ -34,7 +34,7 @@ FRESH_BYTES = 2**26
 
 def lineage_of(case: Case) -> Lineage:
     """Every op of the step; without those of the program's own calls where these cannot be made again."""
-    again = case.rerun(Changes(tracer=Witness))
+    again = case.rerun(Changes(tracer=Witness), always=True)
     witness = again.tracer
     if not isinstance(witness, Witness):
         return Lineage()

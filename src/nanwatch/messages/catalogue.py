@@ -176,6 +176,16 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "nanwatch：{path} 既不是原因名，也不是含有事件的运行目录。是否想输入：{near}？"
         "运行 `nanwatch explain` 可列出所有原因。",
     ),
+    "report.checklist": ("Checklist", "检查清单"),
+    "report.debugging": (
+        "Debugging steps, done on this step (✗: look here)",
+        "在这一步上做过的调试步骤（✗：问题在此）",
+    ),
+    "report.causes": ("Causes, the likeliest first", "原因，按可能性排列"),
+    "report.remedies": ("What to do, in order", "解决办法，按优先级排列"),
+    "report.experiments": ("Experiments", "实验"),
+    "report.ruled_out": ("ruled out: {what}", "已排除：{what}"),
+    "report.none": ("none", "无"),
     "screen.no_checklist": (
         "No checklist: the run was not started with --checklist.",
         "没有检查清单：运行时未使用 --checklist。",

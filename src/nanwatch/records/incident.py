@@ -82,7 +82,7 @@ class Remedy:
 
 @dataclass(frozen=True)
 class Check:
-    """One point of the checklist."""
+    """One point of the checklist, or one of the debugging steps."""
 
     question: str
     state: str
@@ -104,6 +104,8 @@ class Incident:
     others: tuple[Cause, ...] = ()
     """Causes that are also possible, the likeliest first."""
     checklist: tuple[Check, ...] = ()
+    debugging: tuple[Check, ...] = ()
+    """The steps that people take by hand, done on this one: "bad" where the trouble lies."""
     explained_in_steps: float | None = None
     """How long looking for the cause took, as a multiple of the step."""
     schema: int = SCHEMA

@@ -50,13 +50,14 @@ def render(
     return in_encoding(text, encoding)
 
 
-def checklist(incident: Incident) -> str:
-    """The answers to the checklist, a point a line; what to see to is marked."""
-    marks = {"bad": "✗", "fine": "✓", "open": "?"}
-    if not incident.checklist:
-        return say_in(chosen_language(), "screen.no_checklist") + "\n"
-    points = [f"{marks.get(c.state, '?')} {c.question} {c.answer}" for c in incident.checklist]
-    return in_encoding("\n".join(points) + "\n", getattr(sys.stderr, "encoding", None) or "utf-8")
+def report(incident: Incident) -> str:
+    """What `--checklist` adds to the screen: the checklist, the debugging steps, all causes that were weighed
+    and all remedies, in order."""
+    from nanwatch.show.report import report_lines
+
+    encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
+    lines = report_lines(incident, functools.partial(say_in, chosen_language(encoding=encoding)))
+    return in_encoding("\n".join(lines) + "\n", encoding)
 
 
 def takes_color(stream: TextIO | None) -> bool:

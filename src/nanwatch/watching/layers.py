@@ -36,8 +36,9 @@ def facts_of(optimizer: Optimizer, models: Iterable[nn.Module]) -> dict[str, Any
         name: g / gradient.numel() ** 0.5 for (name, _, gradient), g in zip(named, gradients, strict=True)
     }
     largest = max(sizes.values())
-    dead = [name for name, size in sizes.items() if size == 0]
-    vanishing = [name for name, size in sizes.items() if 0 < size < VANISHING * largest]
+    matrices = {name for name, p, _ in named if p.dim() > 1}  # a bias before a softmax has none by right
+    dead = [name for name, size in sizes.items() if name in matrices and size == 0]
+    vanishing = [n for n, size in sizes.items() if n in matrices and 0 < size < VANISHING * largest]
     for key, which in (("dead", dead), ("vanishing", vanishing)):
         if which and largest > 0:
             found[key] = which[:MOST_NAMED]

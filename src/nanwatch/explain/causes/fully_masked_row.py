@@ -41,12 +41,12 @@ PAGE = Page(
 )
 
 WHY = Text(
-    "{op} was given {count} rows of {operand} that are -inf everywhere{places}.",
+    "Rows of {operand} that {op} was given are -inf everywhere: {count} of them{places}.",
     "{op} 的 {operand} 中有 {count} 行全为 -inf{places}。",
 )
 WHY_LATER = Text(
-    "{forward} of the forward pass was given {count} rows of {operand} that are -inf everywhere{places}; "
-    "{op} in the backward pass makes NaN of it.",
+    "Rows of {operand} that {forward} was given in the forward pass are -inf everywhere: {count} of "
+    "them{places}; {op} in the backward pass makes NaN of it.",
     "前向的 {forward} 的 {operand} 中有 {count} 行全为 -inf{places}；反向的 {op} 由此得到 NaN。",
 )
 WHY_ZERO = Text(

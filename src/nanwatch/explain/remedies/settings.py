@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from nanwatch.explain.experiments.bfloat16 import computes_in_float16
 from nanwatch.explain.text import Text
+from nanwatch.replay.samples import batch_size
 
 if TYPE_CHECKING:
     from nanwatch.explain.case import Case
@@ -27,8 +29,10 @@ class Setting:
     """Whether it makes sense for this step; always, unless said."""
 
 
-def _rows_are_known(case: Case) -> bool:
-    return bool(case.located.birth.samples)
+def _some_rows_are_bad(case: Case) -> bool:
+    """Without all of them nothing would be left."""
+    rows, size = case.located.birth.samples, batch_size(case.tape)
+    return bool(rows) and (size is None or len(rows) < size)
 
 
 def _classifies(case: Case) -> bool:
@@ -45,6 +49,16 @@ def _rate_is_a_number(case: Case) -> bool:
 
 def _is_not_adamw(case: Case) -> bool:
     return not isinstance(case.trouble.optimizer, torch.optim.AdamW)
+
+
+def _eps_is_small(case: Case) -> bool:
+    """Of an update, whether its eps is what the usual settings change, and not its rate or its betas."""
+    changed = case.outcome("usual-settings").value
+    return changed is None or "eps" in changed
+
+
+def _clips_or_unscales(case: Case) -> bool:
+    return "clip" in case.events or "unscale" in case.events
 
 
 SETTINGS: dict[str, Setting] = {
@@ -94,6 +108,7 @@ SETTINGS: dict[str, Setting] = {
             "使用该精度能表示的 eps：{dtype} 用 {eps}。",
         ),
         ("larger-eps", "usual-settings"),
+        _eps_is_small,
     ),
     "full-precision": Setting(
         Text(
@@ -110,6 +125,7 @@ SETTINGS: dict[str, Setting] = {
             "用 bfloat16 代替 float16：它的数值范围与 float32 相同。",
         ),
         ("bfloat16",),
+        computes_in_float16,
     ),
     "use-grad-scaler": Setting(
         Text(
@@ -125,6 +141,7 @@ SETTINGS: dict[str, Setting] = {
             "裁剪前先调用 scaler.unscale_(optimizer)，否则裁剪的是放大后的梯度。",
         ),
         ("unscaled",),
+        _clips_or_unscales,
     ),
     "step-through-scaler": Setting(
         Text(
@@ -148,11 +165,11 @@ SETTINGS: dict[str, Setting] = {
     ),
     "drop-bad-rows": Setting(
         Text(
-            "Leave out rows {rows} of this batch.",
-            "去掉这一批的第 {rows} 行。",
+            "Leave these rows out of the batch: {rows}.",
+            "从这一批中去掉这些行：{rows}。",
         ),
         ("rows-dropped",),
-        _rows_are_known,
+        _some_rows_are_bad,
     ),
     "skip-batch": Setting(
         Text(
@@ -288,6 +305,7 @@ SETTINGS: dict[str, Setting] = {
 EARLY, EARLY_RATES = 3, (1e-5, 5e-6)
 LATE, LATE_RATES = 20, (5e-5, 1e-5)
 """What has helped, for optimizers of Adam's kind, when the numbers went bad up to this epoch."""
+MOST_ROWS = 8
 
 
 def text_of(case: Case, setting: Setting) -> str:
@@ -296,7 +314,7 @@ def text_of(case: Case, setting: Setting) -> str:
     lower, lowest = lower_rates(case, rate)
     clip = case.outcome("clipping").value or 1.0 if "clipping" in setting.experiments else 1.0
     dtype = case.birth.dtype if case.birth is not None else None
-    narrow = case.birth is not None and case.birth.narrow
+    rows = case.located.birth.samples
     return setting.text.say(
         lr=f"{rate:g}",
         lower=f"{lower:g}",
@@ -304,10 +322,18 @@ def text_of(case: Case, setting: Setting) -> str:
         clip=clip,
         less=clip / 2,
         adamw=min(rate, 1e-3) if math.isfinite(rate) else 1e-3,
-        eps="1e-4" if narrow else "1e-8",
+        eps=_eps(case),
         dtype=str(dtype).removeprefix("torch."),
-        rows=", ".join(map(str, case.located.birth.samples[:8])),
+        rows=", ".join(map(str, rows[:MOST_ROWS])) + (" …" if len(rows) > MOST_ROWS else ""),
     )
+
+
+def _eps(case: Case) -> str:
+    """The one that was tried, where one was."""
+    if "larger-eps" in case.tried and case.outcome("larger-eps").finite:
+        return f"{case.outcome('larger-eps').value:g}"
+    narrow = case.birth is not None and case.birth.narrow
+    return "1e-4" if narrow else "1e-8"
 
 
 def rate_of(case: Case) -> float:
@@ -325,7 +351,7 @@ def lower_rates(case: Case, rate: float) -> tuple[float, float]:
     found = case.outcome("lower-rate").value if "lower-rate" in case.tried else None
     if found is not None and found.lower is not None:
         return found.lower, found.lower / 10
-    epoch = next((f.epoch for f in reversed(case.history) if f.epoch is not None), None)
+    epoch = case.trouble.epoch
     adam = "adam" in type(case.trouble.optimizer).__name__.lower()
     if epoch is not None and adam and epoch <= LATE:
         first, second = EARLY_RATES if epoch <= EARLY else LATE_RATES

@@ -31,6 +31,8 @@ class Trial:
 
 def tried(case: Case, repair: Repair) -> Trial:
     """Run the step with the edited function, or, for code at the top of a script, with the edited call."""
+    from nanwatch.explain.case import OutOfTime
+
     diff = diff_of(repair.expression, repair.source)
     try:
         with edited(repair.expression, repair.source) as in_function:
@@ -41,6 +43,8 @@ def tried(case: Case, repair: Repair) -> Trial:
             again = case.rerun(changes)
     except (SyntaxError, ValueError):
         return Trial(None, None)
+    except OutOfTime:
+        return Trial(None, diff)
     return Trial(holds(case, again), diff)
 
 
