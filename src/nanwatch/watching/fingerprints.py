@@ -144,6 +144,6 @@ def sums(tensor: torch.Tensor) -> tuple[int, int]:
         whole = len(words) // PERIOD * PERIOD
         columns = words[:whole].view(-1, PERIOD).sum(0, dtype=torch.int64)
         rest = words[whole:].to(torch.int64)
-        weights = torch.arange(PERIOD)
+        weights = torch.arange(PERIOD, device=words.device)
         weighted = int((columns * weights).sum() + (rest * weights[: len(rest)]).sum())
     return total, weighted

@@ -52,6 +52,8 @@ class Trouble:
     """id of a tensor that the step read -> its version and checksum then."""
     fingerprints: Fingerprints | None = None
     """What weights, buffers and moments held when the program last wrote them."""
+    epoch: int | None = None
+    """The pass over the data, from 1 on, where a DataLoader gave the batch."""
     prevented: bool = True
     """Nothing bad has been written into the weights yet."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -74,8 +75,12 @@ class Watcher:
         self.fingerprints = Fingerprints() if live is not None else None
         self._home = threading.get_ident()
         self._arrivals: Storages[Stack] = Storages()
-        self._epochs: dict[int, int] = {}
-        """id of a data set -> how many passes over it have begun."""
+        self._epochs: dict[int | None, int] = {}
+        """id of a data set -> how many passes over it had a step in them."""
+        self._passes: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        """The iterator of a loader -> which pass over its data it makes."""
+        self._data: int | None = None
+        """id of the data set that the last batch is from."""
         self._has_backward = False
         self._inside = False
         """A root module is running."""
@@ -405,11 +410,12 @@ class Watcher:
     # Arrivals
 
     def batch_arrived(self, loader: Any, value: Any, frame: Any) -> None:
-        """`loader`: the iterator of a DataLoader. Its first batch begins a pass over the data."""
-        data = id(loader._dataset)
+        """`loader`: the iterator of a DataLoader. Its first batch begins a pass over the data, which counts
+        once a step was made in it: a validation on the same data is none."""
+        self._data = id(loader._dataset)
         if loader._num_yielded == 1:
-            self._epochs[data] = self._epochs.get(data, 0) + 1
-        self.now.epoch = self._epochs.get(data)
+            self._passes[loader] = self._epochs.get(self._data, 0) + 1
+        self.now.epoch = self._passes.get(loader)
         self.arrived(value, frame)
 
     def arrived(self, value: Any, frame: Any) -> None:
@@ -438,6 +444,7 @@ class Watcher:
         trouble.last_update = self.updates.last
         trouble.arrivals = self._arrivals
         trouble.fingerprints = self.fingerprints
+        trouble.epoch = self.now.epoch
         look_at(trouble)
         was, self.calls.handler = self.calls.handler, None
         self.stand_aside()
@@ -478,6 +485,8 @@ class Watcher:
         else:
             self.log(facts)
         self.scaling.step_finished()
+        if self.now.epoch is not None:
+            self._epochs[self._data] = max(self.now.epoch, self._epochs.get(self._data, 0))
         self.now = Step(self.step + 1, self.now.epoch)
         self.recorder.next_step(self.step)
         if self.step % 64 == 0:

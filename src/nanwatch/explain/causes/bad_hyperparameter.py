@@ -258,4 +258,5 @@ def _adds_nothing(node: Node) -> bool:
 
 
 def remedies(case: Case) -> list[Remedy]:
-    return offer(case, "fix-hyperparameter", "larger-eps", "lower-learning-rate")
+    rate = ("lower-learning-rate",) if case.phase == "optimizer" else ()
+    return offer(case, "fix-hyperparameter", "larger-eps", *rate)

@@ -83,8 +83,11 @@ def weigh(case: Case) -> Claim | Against | None:
 def _changed(case: Case) -> Claim | None:
     """A record of what the memory held, and nobody who wrote it since."""
     record = case.trouble.fingerprints
+    on_tape = min(tape.step for tape in (*case.trouble.earlier, case.tape))
     for found in [] if record is None else record.changed():
         one = _one_value(found)
+        if found.step < on_tape and (one is None or one.bits.bit_count() > FEW_BITS):
+            continue  # the program may have written it through `.data` in a step that is not on record
         if _written(case, found.tensor) or (one is None and found.tensor.is_shared()):
             continue  # by the program, or maybe by another process: a race
         why = CHANGED.say(name=found.name, step=found.step)

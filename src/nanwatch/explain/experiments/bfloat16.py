@@ -19,15 +19,19 @@ FAILS = Text("fails in bfloat16 too", "用 bfloat16 也失败")
 def applies(case: Case) -> bool:
     if not case.tape.entries or case.phase in ("weights", "optimizer"):
         return False
-    casts = any(
-        on and dtype is torch.float16 for e in case.tape.entries for _, on, dtype in e.context.autocast
-    )
-    weights = any(p.dtype is torch.float16 for m in case.models for p in m.parameters())
-    return casts or weights or any(_is_half(e.args, e.kwargs, e.outputs) for e in case.tape.entries)
+    return computes_in_float16(case)
 
 
-def _is_half(*values: object) -> bool:
-    return any(t.dtype is torch.float16 for value in values for t in tensors_in(value))
+def computes_in_float16(case: Case) -> bool:
+    """In autocast, in weights, or in what a call was given or made."""
+    if any(p.dtype is torch.float16 for m in case.models for p in m.parameters()):
+        return True
+    for entry in (e for tape in (case.tape, *case.trouble.earlier) for e in tape.entries):
+        if any(on and dtype is torch.float16 for _, on, dtype in entry.context.autocast):
+            return True
+        if any(t.dtype is torch.float16 for t in tensors_in((entry.args, entry.kwargs, entry.outputs))):
+            return True
+    return False
 
 
 def run(case: Case) -> Outcome:

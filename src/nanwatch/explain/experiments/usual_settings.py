@@ -44,9 +44,12 @@ def run(case: Case) -> Outcome:
 def _changes(optimizer: Any) -> dict[str, Any]:
     if optimizer is None:
         return {}
-    group = optimizer.param_groups[0]
-    halves = any(p.dtype in HALVES for g in optimizer.param_groups for p in g["params"])
-    least = 1e-4 if halves else 1e-8
+    groups = optimizer.param_groups
+    least = 1e-4 if any(p.dtype in HALVES for g in groups for p in g["params"]) else 1e-8
+    return {name: value for group in groups for name, value in _changed(group, least).items()}
+
+
+def _changed(group: dict[str, Any], least: float) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in group.items():
         if name == "eps":
