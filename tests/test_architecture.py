@@ -15,7 +15,7 @@ ORDER = ["records", "tensors", "watching", "replay", "explain", "act", "show", "
 LEAVES = ["errors", "messages", "version"]
 BESIDE = {"scan": "watching", "lint": "watching", "stable": "watching"}
 """Rooms that stand beside another."""
-WITHOUT_TORCH = ["records", "show", "messages", "lint", "errors", "version", "act"]
+WITHOUT_TORCH = ["records", "show", "messages", "lint", "errors", "version"]
 
 Imports = dict[str, set[str]]
 
