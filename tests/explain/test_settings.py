@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ import torch
 
 import nanwatch
 from nanwatch.explain.case import Case, Outcome
+from nanwatch.explain.experiments import EXPERIMENTS
 from nanwatch.explain.remedies import offer
+from nanwatch.explain.remedies.settings import SETTINGS
 from nanwatch.records import Incident, Remedy
 
 Run = Callable[..., nanwatch.Session]
@@ -33,6 +36,14 @@ def offering(*ids: str) -> Callable[[Case], dict[str, Remedy]]:
 
 def outcome_of(name: str) -> Callable[[Case], Outcome]:
     return lambda case: case.outcome(name)
+
+
+def test_every_experiment_is_known_and_told() -> None:
+    """Those that remedies name, and the table in the docs."""
+    told = (Path(__file__).parents[2] / "docs" / "explain.md").read_text(encoding="utf-8")
+    assert {name for setting in SETTINGS.values() for name in setting.experiments} <= set(EXPERIMENTS)
+    table = [line.split("|")[1] for line in told.splitlines() if line.startswith("| `")]
+    assert set(EXPERIMENTS) <= {name for cell in table for name in re.findall(r"`([^`]+)`", cell)}
 
 
 # Training on: a lower rate, clipping, AdamW
