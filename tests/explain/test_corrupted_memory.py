@@ -57,10 +57,11 @@ CRITIC = """
     from torch import nn
 
     torch.manual_seed(0)
+    teacher = nn.Linear(4, 4).requires_grad_(False)
     critic = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
     optimizer = torch.optim.RMSprop(critic.parameters(), lr=1e-3)
     for step in range(12):
-        real, fake = torch.randn(6, 4), torch.randn(6, 4)
+        real, fake = {real}, torch.randn(6, 4)
         loss = critic(fake).mean() - critic(real).mean()
         if step == 9:
             loss = loss * float("nan")
@@ -69,7 +70,7 @@ CRITIC = """
         optimizer.step()
         if step % {every} == 0:
             for p in critic.parameters():
-                p.data.clamp_(-0.01, 0.01)
+                {write}
 """
 AVERAGE = """
     import copy
@@ -93,6 +94,9 @@ AVERAGE = """
             for a, p in zip(average.parameters(), model.parameters()):
                 {write}
 """
+DRAWN, TAUGHT = "torch.randn(6, 4)", "teacher(torch.randn(6, 4))"
+"""A call without gradients lets the tape forget what was before it."""
+CLAMPED, SET = "p.data.clamp_(-0.01, 0.01)", "p.data[0] = 0.03"
 MOVED = "a.data.mul_(0.9).add_(p.data, alpha=0.1)"
 COPIED = "a.data.copy_(p.data)"
 ONE_VALUE = "a.data.view(-1)[1] = 0.25"
@@ -101,11 +105,21 @@ ONE_VALUE = "a.data.view(-1)[1] = 0.25"
 @pytest.mark.parametrize(
     "program",
     [
-        *[CRITIC.format(every=every) for every in (1, 4)],
+        *[CRITIC.format(every=every, real=DRAWN, write=CLAMPED) for every in (1, 4)],
+        *[CRITIC.format(every=1, real=TAUGHT, write=write) for write in (CLAMPED, SET)],
         *[AVERAGE.format(every=every, write=MOVED) for every in (1, 5)],
         *[AVERAGE.format(every=5, write=write) for write in (COPIED, ONE_VALUE)],
     ],
-    ids=["clamped", "clamped at times", "averaged", "averaged at times", "copied at times", "one value"],
+    ids=[
+        "clamped",
+        "clamped at times",
+        "clamped, not on tape",
+        "set, not on tape",
+        "averaged",
+        "averaged at times",
+        "copied at times",
+        "one value",
+    ],
 )
 def test_writes_through_data_are_no_corruption(incident_of: IncidentOf, program: str) -> None:
     """Also those of steps that are no longer on record."""

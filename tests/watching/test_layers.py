@@ -116,11 +116,11 @@ def test_gradients_that_say_nothing(gradients: str) -> None:
     assert not {"dead", "vanishing"} & set(facts_of(optimizer, [model]))
 
 
-def scaled(scale: float, steps: int = 6) -> None:
+def scaled(scale: float, steps: int = 6, grows_after: int = 2000) -> None:
     torch.manual_seed(0)
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
-    scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+    scaler = torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=grows_after)
     for _ in range(steps):
         loss = (model(torch.ones(6, 4)) * 3).square().mean()
         optimizer.zero_grad()
@@ -145,4 +145,13 @@ def test_a_loss_scale_that_falls(watch: Watch, tmp_path: Path) -> None:
 def test_a_loss_scale_that_fits(watch: Watch, tmp_path: Path) -> None:
     with watch(**AUDITED):
         scaled(2.0**10)
+    assert all("scale_fell" not in step for step in facts(tmp_path))
+
+
+def test_a_loss_scale_that_goes_up_and_down(watch: Watch, tmp_path: Path) -> None:
+    """Skipped again and again, and never three times in a row."""
+    with watch(**AUDITED):
+        scaled(2.0**120, steps=14, grows_after=1)
+    lines = (tmp_path / "run" / "steps-rank0.jsonl").read_text().splitlines()
+    assert sum("scaler-skip" in json.loads(line)["events"] for line in lines) >= 3
     assert all("scale_fell" not in step for step in facts(tmp_path))

@@ -124,6 +124,8 @@ class Tape:
         self.saved: dict[tuple[int, int], torch.Tensor] = {}
         """(id, version) -> copy made before something overwrote the tensor."""
         self.notes: list[str] = []
+        self.whole = True
+        """No entry has been left out."""
         self._data_bytes = 0
         self._data_entries = 0
         self._modules_began = False
@@ -161,7 +163,7 @@ class Tape:
         modules_began = self._modules_began
         notes = self.notes
         self.__init__(self.step)  # type: ignore[misc]
-        self.notes, self._modules_began = notes, modules_began
+        self.notes, self._modules_began, self.whole = notes, modules_began, False
         for entry in kept:
             self.entries.append(entry)
             self.used.update((id(tensor), tensor) for tensor, _ in entry.versions)

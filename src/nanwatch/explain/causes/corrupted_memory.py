@@ -83,11 +83,10 @@ def weigh(case: Case) -> Claim | Against | None:
 def _changed(case: Case) -> Claim | None:
     """A record of what the memory held, and nobody who wrote it since."""
     record = case.trouble.fingerprints
-    on_tape = min(tape.step for tape in (*case.trouble.earlier, case.tape))
     for found in [] if record is None else record.changed():
         one = _one_value(found)
-        if found.step < on_tape and (one is None or one.bits.bit_count() > FEW_BITS):
-            continue  # the program may have written it through `.data` in a step that is not on record
+        if not _on_record_since(case, found.step) and (one is None or one.bits.bit_count() > FEW_BITS):
+            continue  # the program may have written it through `.data`
         if _written(case, found.tensor) or (one is None and found.tensor.is_shared()):
             continue  # by the program, or maybe by another process: a race
         why = CHANGED.say(name=found.name, step=found.step)
@@ -97,6 +96,12 @@ def _changed(case: Case) -> Claim | None:
         sure = few and _does_the_harm(case, found.tensor, one)
         return Claim("proved" if sure else "likely", why, (_bits_said(one),), 3.5)
     return None
+
+
+def _on_record_since(case: Case, step: int) -> bool:
+    """Whether every call since then is still on tape, so that a write could be seen."""
+    tapes = (*case.trouble.earlier, case.tape)
+    return min(tape.step for tape in tapes) <= step and all(tape.whole for tape in tapes)
 
 
 def _written(case: Case, tensor: torch.Tensor) -> bool:
