@@ -300,6 +300,8 @@ class Following:
 
         def make_update(original: Any) -> Any:
             def update(scaler: Any, *args: Any, **kwargs: Any) -> Any:
+                if self._ours() and scaler._enabled:
+                    run(scaling.update_begins, scaler)
                 result = original(scaler, *args, **kwargs)
                 if self._ours() and scaler._enabled:
                     run(scaling.updated, scaler)

@@ -55,6 +55,8 @@ class Recorder:
         self._changing = weakref.WeakKeyDictionary()
         """module -> training mode -> what a call changes."""
         self._draws_from_numpy: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+        self.on_write: Callable[[torch.Tensor], None] | None = None
+        """Told of every tensor of the program that is about to be changed in place."""
         self.swaps: list[tuple[nn.Module, dict[str, Any]]] = []
         """The `functional_call`s under way: a module, and the weights it gets for this call."""
 
@@ -90,6 +92,8 @@ class Recorder:
         outside = False
         target = written_to(args, kwargs)
         for tensor in tensors_in(target):
+            if self.on_write is not None:
+                self.on_write(tensor)
             base = tensor._base if tensor._base is not None else tensor
             self.tape.save_before_overwrite(base)
             self.tape.save_before_overwrite(tensor)

@@ -33,6 +33,9 @@ class Scaling:
         """The optimizer has made the update that the scaler was asked for."""
         self._in_a_row = 0
         """Steps that were skipped, one after the other."""
+        self._still = False
+        """The next update of the scale is not to be made."""
+        self._before: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._seconds = 0.0
         self._started = time.perf_counter()
 
@@ -73,14 +76,29 @@ class Scaling:
         if self._in_a_row >= FALLING:
             watcher.now.notable["scale_fell"] = self._in_a_row
         verdict = watcher.host.judge(watcher.now.losses, [], None)
+        action = None
         if verdict.bad is not None:
-            watcher.trouble("loss", watcher.bad_losses(), optimizer)
+            action = watcher.trouble("loss", watcher.bad_losses(), optimizer)
         elif self._seconds < FREE_SKIP_SECONDS + SKIP_SHARE * (time.perf_counter() - self._started):
             began = time.perf_counter()
-            watcher.trouble("gradients", [], optimizer, scaler_search=True)
+            action = watcher.trouble("gradients", [], optimizer, scaler_search=True)
             self._seconds += time.perf_counter() - began
+        if action == "skip":
+            watcher.updates.leave_out(optimizer)
         watcher.finish_step(verdict, optimizer)
 
+    def stand_still(self) -> None:
+        """The scale is not to learn from this step."""
+        self._still = "scale" in self._watcher.now.events
+
+    def update_begins(self, scaler: Any) -> None:
+        still, self._still = self._still, False
+        if still and scaler._scale is not None:
+            self._before = [(t, t.clone()) for t in (scaler._scale, scaler._growth_tracker)]
+
     def updated(self, scaler: Any) -> None:
+        before, self._before = self._before, []
+        for tensor, value in before:
+            tensor.copy_(value)
         self._watcher.event("update")
         self._watcher.now.scaler = scaler

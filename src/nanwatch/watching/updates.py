@@ -13,6 +13,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from nanwatch.tensors import is_finite, norm_and_verdict
+from nanwatch.watching.aftermath import Aftermath
 from nanwatch.watching.held_back import Copies, EmptyGroups
 from nanwatch.watching.layers import facts_of
 from nanwatch.watching.sentinel import (
@@ -44,6 +45,9 @@ class Updates:
         self._held: EmptyGroups | None = None
         self._copies: Copies | None = None
         self.optimizers: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+        self._made: dict[int, int] = {}
+        """id of an optimizer -> how many updates it has made."""
+        self.aftermath = Aftermath(watcher)
         self.last: LastUpdate | None = None
         self.stack: Stack = ()
         """Where the program called the step that is under way."""
@@ -62,6 +66,7 @@ class Updates:
         watcher = self._watcher
         watcher.lockstep.step_begins(self.on_device(optimizer))
         self.give_back()
+        self.aftermath.step_begins(optimizer)
         self.optimizers.add(optimizer)
         late = LATE_STEPS if self.on_device(optimizer) else 0
         watcher.recorder.remember(max(1, min(4, len(self.optimizers))) + late)
@@ -83,6 +88,8 @@ class Updates:
         if self.on_device(optimizer) and not watcher.scaling.stepping:
             optimizer.__dict__.pop("found_inf", None)
         self._step.updating = False
+        if "skip" not in self._step.events:
+            self._made[id(optimizer)] = self._made.get(id(optimizer), 0) + 1
         self.last = LastUpdate(watcher.step, self.stack, weakref.ref(optimizer), verdict.grad_norm)
         live = watcher.live
         if live is not None and live.active:
@@ -141,9 +148,16 @@ class Updates:
         watcher = self._watcher
         sinks = watcher.bad_losses() + [("gradient", g) for g in gradients_of(optimizer) if not is_finite(g)]
         if watcher.trouble(verdict.bad or "", sinks, optimizer) == "skip":
-            watcher.event("skip")
+            self.leave_out(optimizer)
             self._hold_back(optimizer)
-            watcher.recorder.put_buffers_back(watcher.recorder.tape)
+
+    def leave_out(self, optimizer: Optimizer) -> None:
+        """All but the update itself as if the batch of this step had never come."""
+        watcher = self._watcher
+        watcher.event("skip")
+        watcher.recorder.put_buffers_back(watcher.recorder.tape)
+        watcher.scaling.stand_still()
+        self.aftermath.begins(optimizer, watcher.recorder.tape, self._made.get(id(optimizer), 0))
 
     def _hold_back(self, optimizer: Optimizer) -> None:
         if self._copies is None:
@@ -221,6 +235,8 @@ class Updates:
             return False
         if self._mode == "device":
             return True
+        if self._policy not in ("raise", "observe"):
+            return False  # a verdict that comes late cannot keep schedules and averages from moving on
         return any(p.is_cuda for group in optimizer.param_groups for p in group["params"][:1])
 
     def _judge_on_device(self, optimizer: Optimizer) -> None:

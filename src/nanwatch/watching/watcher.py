@@ -118,7 +118,7 @@ class Watcher:
         if self.live is not None:
             parts.append(self.live.leave_for_good)
         if not self._closed:
-            parts += [self._following.uninstall, self.updates.give_back]
+            parts += [self._following.uninstall, self.updates.give_back, self.updates.aftermath.over]
         self._closed = True
         gone = [_without_fail(part) for part in parts]
         if all(left is not False for left in gone):
@@ -221,6 +221,8 @@ class Watcher:
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], frame: Any
     ) -> Entry:
         self._judge_pending_output()
+        if self.recorder.on_write is not None:
+            self.updates.aftermath.model_called()
         training = self._is_training(module)
         self.lockstep.note(module)
         if self.now.model_returned and not training:

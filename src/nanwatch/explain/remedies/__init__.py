@@ -21,6 +21,7 @@ def offer(case: Case, *ids: str) -> list[Remedy]:
     does not help is not offered."""
     made = [_edit(case, i) if i in REPAIRS else _setting(case, i) for i in ids]
     fitting = [remedy for remedy in made if remedy is not None and remedy.verified is not False]
+    fitting = [r for i, r in enumerate(fitting) if not any(r.edit and r.edit == e.edit for e in fitting[:i])]
     return sorted(fitting, key=lambda remedy: remedy.verified is not True)
 
 

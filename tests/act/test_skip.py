@@ -1,0 +1,202 @@
+"""A run with a bad batch that was skipped ends bit for bit like one in which that batch never came."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "watching"))
+
+from small_training import assert_same, state_of
+
+import nanwatch
+
+STEPS, BAD = 7, 3
+AUDITS = {"audit": {}, "no audit": {"audit_seconds": 0.0, "audit_share": 0.0}}
+
+
+def random_states() -> list[torch.Tensor]:
+    return [torch.get_rng_state()]
+
+
+def batches(bad: int | None, left_out: int | None, count: int = STEPS) -> Iterator[torch.Tensor]:
+    for step in range(count):
+        if step == left_out:
+            continue
+        x = torch.randn(6, 4, generator=torch.Generator().manual_seed(step))
+        if step == bad:
+            x[2, 1] = float("nan")
+        yield x
+
+
+def network(dropout: bool = True) -> nn.Sequential:
+    torch.manual_seed(0)
+    parts = [
+        nn.Linear(4, 8),
+        nn.BatchNorm1d(8),
+        nn.ReLU(),
+        nn.Dropout(0.3 if dropout else 0.0),
+        nn.Linear(8, 1),
+    ]
+    return nn.Sequential(*parts)
+
+
+Play = Callable[[int | None, int | None], list[Any]]
+
+
+def assert_skipped_is_never_came(play: Play, folder: Path, audit: str = "no audit") -> nanwatch.Session:
+    with nanwatch.watch(policy="skip", dir=folder, explain=False, **AUDITS[audit]) as session:
+        found = play(BAD, None)
+    assert [i.action for i in session.incidents] == ["skipped"]
+    assert_same(found, play(None, BAD))
+    return session
+
+
+def optimizers() -> dict[str, Callable[[nn.Module], torch.optim.Optimizer]]:
+    """Each of torch.optim that updates dense weights in one call."""
+    found: dict[str, Callable[[nn.Module], torch.optim.Optimizer]] = {}
+    for name, kind in vars(torch.optim).items():
+        dense = inspect.isclass(kind) and issubclass(kind, torch.optim.Optimizer)
+        if dense and name not in ("Optimizer", "LBFGS", "SparseAdam", "Muon"):
+            found[name] = lambda model, kind=kind: kind(model.parameters(), lr=0.01)
+    found["LBFGS"] = lambda model: torch.optim.LBFGS(model.parameters(), lr=0.01, max_iter=3)
+    if hasattr(torch.optim, "Muon"):
+        found["Muon"] = lambda model: torch.optim.Muon(
+            [p for p in model.parameters() if p.dim() == 2], lr=0.01
+        )
+    found["fused AdamW"] = lambda model: torch.optim.AdamW(model.parameters(), lr=0.01, fused=True)
+    return found
+
+
+OPTIMIZERS = optimizers()
+
+
+@pytest.mark.parametrize("audit", AUDITS)
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_each_optimizer(name: str, audit: str, tmp_path: Path) -> None:
+    def play(bad: int | None, left_out: int | None) -> list[Any]:
+        model = network(dropout=name != "LBFGS")
+        optimizer = OPTIMIZERS[name](model)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.05, total_steps=20, cycle_momentum=False)
+        for x in batches(bad, left_out):
+
+            def closure(x: torch.Tensor = x) -> torch.Tensor:
+                optimizer.zero_grad()
+                loss = (model(x) - 1).square().mean()
+                loss.backward()
+                return loss
+
+            if name == "LBFGS":
+                optimizer.step(closure)
+            else:
+                closure()
+                optimizer.step()
+            schedule.step()
+        return [*state_of(model, optimizer, schedule), random_states()]
+
+    assert len(OPTIMIZERS) > 12
+    assert_skipped_is_never_came(play, tmp_path / "run", audit)
+
+
+def test_with_a_scaler(tmp_path: Path) -> None:
+    def play(bad: int | None, left_out: int | None) -> list[Any]:
+        model = network()
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**8, growth_interval=2)
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.9)
+        for x in batches(bad, left_out):
+            optimizer.zero_grad()
+            with torch.autocast("cpu", dtype=torch.float16):
+                loss = (model(x).float() - 1).square().mean()
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            scaler.step(optimizer)
+            scaler.update()
+            schedule.step()
+        return [*state_of(model, optimizer, scaler, schedule), random_states()]
+
+    assert_skipped_is_never_came(play, tmp_path / "run")
+
+
+def keep_averages(kind: str, model: nn.Module) -> tuple[Any, Callable[[], None]]:
+    """An average of the weights, and what moves it on."""
+    if kind in ("averaged", "averaged in one go"):
+        many = get_ema_multi_avg_fn(0.9) if kind == "averaged in one go" else None
+        average = AveragedModel(model, multi_avg_fn=many)
+        return average, lambda: average.update_parameters(model)
+    average = AveragedModel(model).module
+    pairs = list(zip(average.parameters(), model.parameters(), strict=True))
+
+    @torch.no_grad()
+    def by_hand() -> None:
+        if kind == "foreach":
+            torch._foreach_lerp_([e for e, _ in pairs], [p for _, p in pairs], 0.1)
+            return
+        for e, p in pairs:
+            if kind == "mul, add":
+                e.mul_(0.9).add_(p, alpha=0.1)
+            elif kind == "lerp":
+                e.lerp_(p, 0.1)
+            else:
+                e.data.copy_(0.9 * e.data + 0.1 * p.data)
+
+    return average, by_hand
+
+
+@pytest.mark.parametrize("kind", ["averaged", "averaged in one go", "mul, add", "lerp", "copy", "foreach"])
+def test_with_averages(kind: str, tmp_path: Path) -> None:
+    def play(bad: int | None, left_out: int | None) -> list[Any]:
+        model = network()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        average, move_on = keep_averages(kind, model)
+        for x in batches(bad, left_out):
+            optimizer.zero_grad()
+            (model(x) - 1).square().mean().backward()
+            optimizer.step()
+            move_on()
+        return [*state_of(model, optimizer, average), random_states()]
+
+    assert_skipped_is_never_came(play, tmp_path / "run")
+
+
+def test_a_schedule_by_epochs_goes_on(tmp_path: Path) -> None:
+    """The bad batch is the last of its epoch: the schedule is not the batch's."""
+
+    def play(bad: int | None, left_out: int | None) -> list[Any]:
+        model = network()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+        for step in range(12):
+            if step != left_out:
+                for x in batches(0 if step == bad else None, None, 1):
+                    optimizer.zero_grad()
+                    (model(x) - 1).square().mean().backward()
+                    optimizer.step()
+            if step % 4 == 3:
+                schedule.step()
+        return state_of(model, optimizer, schedule)
+
+    assert_skipped_is_never_came(play, tmp_path / "run")
+
+
+def test_closing_lets_everything_go_on(tmp_path: Path) -> None:
+    """The last step was skipped and the session is over: what stood still for it moves again."""
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    average = AveragedModel(model)
+    with nanwatch.watch(policy="skip", dir=tmp_path / "run", explain=False):
+        (model(torch.full((4, 4), float("nan")))).mean().backward()
+        optimizer.step()
+    assert "step" not in vars(schedule) and "update_parameters" not in vars(average)
+    schedule.step()
+    assert optimizer.param_groups[0]["lr"] == 0.05
