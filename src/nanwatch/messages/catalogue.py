@@ -244,6 +244,47 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "重放时本 rank 自己的 loss 和梯度都是有限值：异常值来自另一个 rank，经梯度平均传入。"
         "请看那个 rank 的事故记录。",
     ),
+    # Early warnings.
+    "early.joined": ("nanwatch: {sentences}", "nanwatch：{sentences}"),
+    "early.overflow-ahead": (
+        "step {step}: {what} has risen from {first} at step {since} to {last}, {factor} times a step of late. "
+        "At this rate it overflows in about {left} steps.",
+        "第 {step} 步：{what}从第 {since} 步的 {first} 上升到 {last}，近来每步变为 {factor} 倍。"
+        "照此速度，约 {left} 步后溢出。",
+    ),
+    "early.spike": (
+        "step {step}: {what} is {last}; {first} was usual, and no step before came near it.",
+        "第 {step} 步：{what}为 {last}；此前通常为 {first}，从未接近过这个值。",
+    ),
+    "early.headroom": (
+        "step {step}: {layer} uses {last} of the range of its dtype, up from {first} at step {since}: "
+        "little room is left.",
+        "第 {step} 步：{layer} 的数值已达其 dtype 上限的 {last} 倍（第 {since} 步时为 {first}），余量不多。",
+    ),
+    "early.scale-falls": (
+        "step {step}: the loss scale has fallen in every step since step {since}, from {first} to {last}, and no "
+        "update was made. In about {left} steps it is below 1, and small gradients vanish.",
+        "第 {step} 步：自第 {since} 步起损失缩放每步都在下降，从 {first} 降到 {last}，期间没有任何更新。"
+        "约 {left} 步后它将低于 1，小梯度会消失。",
+    ),
+    "early.of.loss": ("the loss", "损失"),
+    "early.of.grad_norm": ("the gradient norm", "梯度范数"),
+    "early.of.weights": ("the norm of the weights", "权重范数"),
+    "early.of.range": ("the share of its dtype's range that a module uses", "模块数值占其 dtype 上限的比例"),
+    "early.of.scale": ("the loss scale", "损失缩放"),
+    "early.layer": ("{layer} grows most.", "增长最多的是 {layer}。"),
+    "early.do": ("What would stop it: {ways}.", "可以阻止它的办法：{ways}。"),
+    "early.or": ("; or ", "；或"),
+    "early.do.rate": ("a learning rate of {rate}", "把学习率降到 {rate}"),
+    "early.do.clip": (
+        "clipping the gradients at a norm of {norm}, which is usual here",
+        "按范数 {norm}（本次训练的常见值）裁剪梯度",
+    ),
+    "early.do.float32": ("float32 (or bfloat16) for {module}", "让 {module} 使用 float32（或 bfloat16）"),
+    "early.do.scale": (
+        "bfloat16 or float32 instead of float16",
+        "用 bfloat16 或 float32 代替 float16",
+    ),
     # The incident on the terminal.
     "screen.title": ("nanwatch", "nanwatch"),
     "screen.born.data": ("{kind} in the data", "数据中出现 {kind}"),
@@ -373,6 +414,44 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "read.wrong_shape": (
         "{path}: not an incident ({why}). An incident.json written by nanwatch was expected.",
         "{path}：不是事故记录（{why}）。这里需要由 nanwatch 写出的 incident.json。",
+    ),
+    # The checkpoint gate.
+    "gate.kept_aside": (
+        "nanwatch: this checkpoint is not finite: {tensors}. It was not written to {path}, where everything is "
+        "as it was; it is kept in {aside}",
+        "nanwatch：该检查点含有非有限值：{tensors}。没有写入 {path}，原有内容保持不变；它保存在 {aside}",
+    ),
+    "gate.written_anyway": (
+        "nanwatch: this checkpoint is not finite: {tensors}. It was written to {target} all the same: {why}",
+        "nanwatch：该检查点含有非有限值：{tensors}。仍然写入了 {target}：{why}",
+    ),
+    "gate.tensor": (
+        "{name} ({nan} NaN, {posinf} +Inf, {neginf} -Inf of {count})",
+        "{name}（{count} 个值中有 {nan} 个 NaN、{posinf} 个 +Inf、{neginf} 个 -Inf）",
+    ),
+    "gate.more": ("{tensors} and {more} more", "{tensors}，另有 {more} 个张量"),
+    "gate.stream": ("a stream", "数据流"),
+    "gate.no_file": (
+        "this is no file with another name beside it. Give the path of a file, and a bad one is kept aside.",
+        "这不是可以在旁边另存的文件。请给出文件路径，坏的检查点便会另存。",
+    ),
+    "gate.no_agreement": (
+        "the ranks could not agree on another name. Switch the gate on in all of them.",
+        "各 rank 未能就另存的名称达成一致。请在所有 rank 上启用该检查。",
+    ),
+    "gate.ranks_alone": (
+        "nanwatch: not all ranks have a checkpoint gate: what they save together goes through unchecked. "
+        "Switch it on in all of them.",
+        "nanwatch：并非所有 rank 都启用了检查点检查：它们共同保存的内容不再检查。请在所有 rank 上启用。",
+    ),
+    "gate.not_deleted": (
+        "nanwatch: {path} is not deleted: the checkpoint that was to replace it is not finite.",
+        "nanwatch：不删除 {path}：将要取代它的检查点含有非有限值。",
+    ),
+    "gate.failed": (
+        "nanwatch: an error of its own in the checkpoint gate ({error}). This checkpoint is saved as if the gate "
+        "were not there. Please report this line to the issue tracker of nanwatch.",
+        "nanwatch：检查点检查自身出错（{error}）。该检查点照常保存，如同没有检查。请将此行报告给 nanwatch 的问题跟踪页面。",
     ),
     # repro.py, the birth op alone.
     "repro.title": (

@@ -1,0 +1,86 @@
+"""A checkpoint that is not finite is never written over a good one, nor under the name of one.
+
+`install` puts the gate before torch.save, safetensors, torch.distributed.checkpoint and the frameworks on top
+of them; `uninstall` takes it away again. Where each rank writes its own file, each decides for itself; where
+they write one checkpoint together, they decide together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from nanwatch.act.after_import import AfterImport
+from nanwatch.act.agreement import Agreement
+from nanwatch.act.distributed_saves import gate_distributed_saves
+from nanwatch.act.framework_saves import Frameworks
+from nanwatch.act.judging import Judge
+from nanwatch.act.safetensors_saves import gate_safetensors
+from nanwatch.act.torch_saves import gate_torch_saves
+from nanwatch.watching.wrapping import Wrappers
+
+_judge = Judge()
+
+
+class _Gate:
+    """All wrappers, put on together and taken off together."""
+
+    def __init__(self) -> None:
+        self._wrappers = Wrappers()
+        self._later = AfterImport()
+        self._agreement = Agreement()
+        self._users = 0
+
+    def install(self) -> None:
+        self._users += 1
+        if self._users > 1:
+            return
+        gate_torch_saves(self._wrap, _judge)
+        gate_safetensors(self._wrap, _judge)
+        self._later.do(
+            "torch.distributed.checkpoint.state_dict_saver",
+            lambda module: gate_distributed_saves(self._wrap, _judge, self._agreement, module),
+        )
+        for name, put_on in Frameworks(self._wrap, _judge, self._agreement).modules().items():
+            self._later.do(name, put_on)
+
+    def uninstall(self) -> None:
+        self._users = max(0, self._users - 1)
+        if self._users == 0:
+            self._later.end()
+            self._wrappers.take_off()
+
+    def _wrap(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+        """Where this version has no such function there is nothing to guard."""
+        if name in vars(owner):
+            self._wrappers.put(owner, name, make(vars(owner)[name]))
+
+
+_gate = _Gate()
+
+
+def install() -> None:
+    """Put the gate up. Whoever calls it calls `uninstall` once: the last one takes it down."""
+    _gate.install()
+
+
+def uninstall() -> None:
+    _gate.uninstall()
+
+
+@contextmanager
+def checkpoint_gate() -> Iterator[None]:
+    """The gate for a block of code."""
+    install()
+    try:
+        yield
+    finally:
+        uninstall()
+
+
+@contextmanager
+def unchecked() -> Iterator[None]:
+    """What this thread saves inside is wanted as it is."""
+    with _judge.rest():
+        yield

@@ -1,0 +1,65 @@
+"""Where a bad checkpoint goes instead, and the sentence that says so."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from nanwatch.messages import say
+from nanwatch.records import Numbers
+from nanwatch.watching.shield import warn
+
+NAMED = 3
+"""So many bad tensors are named in the sentence, the others are counted."""
+
+
+def file_aside(path: str, exists: Callable[[str], bool] = os.path.lexists) -> str:
+    """`model.pt` -> `model.nonfinite.pt`, then `model.nonfinite-2.pt`: the first name that is free."""
+    folder, name = os.path.split(path)
+    stem, suffix = os.path.splitext(name)
+    number = 1
+    while exists(free := os.path.join(folder, f"{stem}.nonfinite{_dash(number)}{suffix}")):
+        number += 1
+    return free
+
+
+def folder_aside(path: str, number: int) -> str:
+    """`run/checkpoint-500` -> `run/nonfinite-checkpoint-500`: a name in front, because whoever looks for the
+    newest `checkpoint-*` to load, or the oldest to delete, must not find it."""
+    folder, name = os.path.split(os.path.abspath(path))
+    return os.path.join(folder, f"nonfinite{_dash(number)}-{name}")
+
+
+def free_number(path: str) -> int:
+    """The first number with which `folder_aside` gives a name that is free."""
+    number = 1
+    while os.path.lexists(folder_aside(path, number)):
+        number += 1
+    return number
+
+
+def _dash(number: int) -> str:
+    return "" if number == 1 else f"-{number}"
+
+
+def say_kept_aside(bad: Sequence[Numbers], path: Any, aside: Any) -> None:
+    warn(say("gate.kept_aside", tensors=_named(bad), path=_text(path), aside=_text(aside)))
+
+
+def say_written_anyway(bad: Sequence[Numbers], target: Any, why: str) -> None:
+    warn(say("gate.written_anyway", tensors=_named(bad), target=_text(target), why=why))
+
+
+def _named(bad: Sequence[Numbers]) -> str:
+    first = ", ".join(
+        say("gate.tensor", name=n.name, nan=n.nan, posinf=n.posinf, neginf=n.neginf, count=n.count)
+        for n in bad[:NAMED]
+    )
+    more = len(bad) - NAMED
+    return first if more <= 0 else say("gate.more", tensors=first, more=more)
+
+
+def _text(target: Any) -> str:
+    return os.fsdecode(target) if isinstance(target, (str, bytes, Path)) else type(target).__name__
