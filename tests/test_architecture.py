@@ -219,11 +219,13 @@ def test_public_names_are_frozen() -> None:
     import nanwatch
 
     assert nanwatch.__all__ == [
+        "LastGood",
         "NanwatchError",
         "NonFiniteError",
         "Session",
         "Traced",
         "__version__",
+        "stabilise",
         "trace",
         "watch",
     ]

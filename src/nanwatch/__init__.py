@@ -3,6 +3,7 @@
 nanwatch run train.py                 watch an unmodified script
 nanwatch.watch(model, optimizer)      the same from code
 with nanwatch.trace() as found: ...   which op made this NaN
+nanwatch.LastGood(model, optimizer)   snapshots known to be finite, and the way back to the newest
 nanwatch.stable                       safe building blocks to import
 """
 
@@ -13,12 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nanwatch import stable as stable
+    from nanwatch.act.snapshots import LastGood
+    from nanwatch.act.stabilise import stabilise
     from nanwatch.adapters.plain import Session, watch
     from nanwatch.adapters.trace import Traced, trace
     from nanwatch.errors import NanwatchError, NonFiniteError
     from nanwatch.version import __version__
 
 _WHERE = {
+    "LastGood": "nanwatch.act.snapshots",
+    "stabilise": "nanwatch.act.stabilise",
     "Session": "nanwatch.adapters.plain",
     "watch": "nanwatch.adapters.plain",
     "Traced": "nanwatch.adapters.trace",
@@ -28,7 +33,17 @@ _WHERE = {
     "__version__": "nanwatch.version",
 }
 
-__all__ = ["NanwatchError", "NonFiniteError", "Session", "Traced", "__version__", "trace", "watch"]
+__all__ = [
+    "LastGood",
+    "NanwatchError",
+    "NonFiniteError",
+    "Session",
+    "Traced",
+    "__version__",
+    "stabilise",
+    "trace",
+    "watch",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -215,6 +215,11 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "nanwatch：有模型在另一个线程中训练，而被监视的只有最初的线程。"
         "请在训练所在的线程中调用 nanwatch.watch(...)。",
     ),
+    "watch.good_parts_kept": (
+        "Left out: micro-batch {bad} of {count}, counted from 0. The update is made with the gradients of the "
+        "others.",
+        "跳过的微批：第 {bad} 个（共 {count} 个，从 0 计）。用其余微批的梯度完成更新。",
+    ),
     "watch.other_rank": (
         "nanwatch: step {step} went bad on another rank, so this rank takes the same decision. "
         "The incident is in {path}",
@@ -247,8 +252,8 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     # Early warnings.
     "early.joined": ("nanwatch: {sentences}", "nanwatch：{sentences}"),
     "early.overflow-ahead": (
-        "step {step}: {what} has risen from {first} at step {since} to {last}, {factor} times a step of late. "
-        "At this rate it overflows in about {left} steps.",
+        "step {step}: {what} has risen from {first} at step {since} to {last}, {factor} times a step of "
+        "late. At this rate it overflows in about {left} steps.",
         "第 {step} 步：{what}从第 {since} 步的 {first} 上升到 {last}，近来每步变为 {factor} 倍。"
         "照此速度，约 {left} 步后溢出。",
     ),
@@ -262,8 +267,8 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "第 {step} 步：{layer} 的数值已达其 dtype 上限的 {last} 倍（第 {since} 步时为 {first}），余量不多。",
     ),
     "early.scale-falls": (
-        "step {step}: the loss scale has fallen in every step since step {since}, from {first} to {last}, and no "
-        "update was made. In about {left} steps it is below 1, and small gradients vanish.",
+        "step {step}: the loss scale has fallen in every step since step {since}, from {first} to {last}, "
+        "and no update was made. In about {left} steps it is below 1, and small gradients vanish.",
         "第 {step} 步：自第 {since} 步起损失缩放每步都在下降，从 {first} 降到 {last}，期间没有任何更新。"
         "约 {left} 步后它将低于 1，小梯度会消失。",
     ),
@@ -274,7 +279,7 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "early.of.scale": ("the loss scale", "损失缩放"),
     "early.layer": ("{layer} grows most.", "增长最多的是 {layer}。"),
     "early.do": ("What would stop it: {ways}.", "可以阻止它的办法：{ways}。"),
-    "early.or": ("; or ", "；或"),
+    "early.either": ("{first}; or {second}", "{first}；或{second}"),
     "early.do.rate": ("a learning rate of {rate}", "把学习率降到 {rate}"),
     "early.do.clip": (
         "clipping the gradients at a norm of {norm}, which is usual here",
@@ -284,6 +289,38 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "early.do.scale": (
         "bfloat16 or float32 instead of float16",
         "用 bfloat16 或 float32 代替 float16",
+    ),
+    # nanwatch.stabilise and nanwatch stable-config.
+    "stabilise.not_an_optimizer": (
+        "nanwatch.stabilise was given a {found}; a torch.optim.Optimizer was expected, for example: "
+        "nanwatch.stabilise(optimizer, total_steps=10000)",
+        "nanwatch.stabilise 收到了 {found}；这里需要 torch.optim.Optimizer，例如："
+        "nanwatch.stabilise(optimizer, total_steps=10000)",
+    ),
+    "stabilise.whole_number": (
+        "nanwatch.stabilise: {name} is {value}; a whole number of at least {least} was expected.",
+        "nanwatch.stabilise：{name} 为 {value}；这里需要不小于 {least} 的整数。",
+    ),
+    "stabilise.positive_number": (
+        "nanwatch.stabilise: {name} is {value}; a finite number above 0 was expected.",
+        "nanwatch.stabilise：{name} 为 {value}；这里需要大于 0 的有限数。",
+    ),
+    "stabilise.long_warmup": (
+        "nanwatch.stabilise: warmup_steps is {warmup}, total_steps is {total}; the warm-up must be shorter "
+        "than the whole training.",
+        "nanwatch.stabilise：warmup_steps 为 {warmup}，total_steps 为 {total}；预热步数必须小于总步数。",
+    ),
+    "stabilise.other_state": (
+        "nanwatch.stabilise: the state is of an optimizer with {found} parameter groups, this one has "
+        "{expected}. Load the state of the same training.",
+        "nanwatch.stabilise：该状态来自有 {found} 个参数组的优化器，而当前优化器有 {expected} 个。"
+        "请加载同一训练的状态。",
+    ),
+    "stabilise.clipping_failed": (
+        "nanwatch.stabilise: the gradients could not be clipped ({error}). Training goes on without clipping "
+        "from here; pass clip_norm=None and clip where your framework does it.",
+        "nanwatch.stabilise：无法裁剪梯度（{error}）。训练继续，但此后不再裁剪；"
+        "请传入 clip_norm=None，并用所用框架自带的方式裁剪。",
     ),
     # The incident on the terminal.
     "screen.title": ("nanwatch", "nanwatch"),
@@ -452,6 +489,115 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "nanwatch: an error of its own in the checkpoint gate ({error}). This checkpoint is saved as if the gate "
         "were not there. Please report this line to the issue tracker of nanwatch.",
         "nanwatch：检查点检查自身出错（{error}）。该检查点照常保存，如同没有检查。请将此行报告给 nanwatch 的问题跟踪页面。",
+    ),
+    # The last good state.
+    "last_good.number": (
+        "nanwatch.LastGood: {name} is {value}, a whole number of {least} or more was expected.",
+        "nanwatch.LastGood：{name} 的取值是 {value}，这里需要不小于 {least} 的整数。",
+    ),
+    "last_good.not_an_object": (
+        "nanwatch.LastGood was given a {found}; a model, an optimizer, or another object with state_dict "
+        "and load_state_dict was expected, for example: nanwatch.LastGood(model, optimizer, scheduler)",
+        "nanwatch.LastGood 收到了 {found}；这里需要模型、优化器，或其他带有 state_dict 和 load_state_dict 的"
+        "对象，例如：nanwatch.LastGood(model, optimizer, scheduler)",
+    ),
+    "last_good.folder": (
+        "nanwatch.LastGood cannot write to {path} ({why}). Give another folder with dir=, or dir=None to "
+        "keep snapshots in memory.",
+        "nanwatch.LastGood 无法写入 {path}（{why}）。请用 dir= 指定其他目录，或用 dir=None 把快照保存在内存"
+        "中。",
+    ),
+    "last_good.folder_in_use": (
+        "nanwatch.LastGood: {path} is in use by another LastGood. Give each training a folder of its own.",
+        "nanwatch.LastGood：{path} 正被另一个 LastGood 使用。请为每个训练指定单独的目录。",
+    ),
+    "last_good.not_taken": (
+        "nanwatch: no snapshot at step {step} ({error}). Training goes on; the snapshots before it are "
+        "untouched.",
+        "nanwatch：第 {step} 步未能生成快照（{error}）。训练继续，之前的快照不受影响。",
+    ),
+    "last_good.not_kept": (
+        "nanwatch: the snapshot of step {step} could not be kept ({error}). Training goes on; the snapshots "
+        "before it are untouched, and the next one is tried when it is due.",
+        "nanwatch：第 {step} 步的快照无法保存（{error}）。训练继续，之前的快照不受影响，下一次到期时会再次尝"
+        "试。",
+    ),
+    "last_good.not_finite": (
+        "nanwatch: no snapshot at step {step}: {name} holds NaN or Inf. The last good snapshots are kept.",
+        "nanwatch：第 {step} 步不生成快照：{name} 含有 NaN 或 Inf。之前的正常快照继续保留。",
+    ),
+    "last_good.left_out": (
+        "nanwatch: snapshots cannot hold {keys}: only tensors, numbers, text, lists and dicts. Going back "
+        "leaves that as it is then; everything else is put back.",
+        "nanwatch：快照无法保存 {keys}：只能保存张量、数字、文本、列表和字典。回退时这些内容保持当时的样子，"
+        "其余全部恢复。",
+    ),
+    "last_good.none": (
+        "nanwatch: there is no snapshot to go back to: none has been kept yet. Call step() on the LastGood "
+        "after each optimizer step, from the first on.",
+        "nanwatch：没有可以回退的快照：尚未保存过任何快照。请从第一步起，在每次优化器更新之后调用 LastGood "
+        "的 step()。",
+    ),
+    "last_good.none_usable": (
+        "nanwatch: there is no snapshot to go back to: every one on this or another rank was passed over "
+        "(the lines before say why). Nothing was changed.",
+        "nanwatch：没有可以回退的快照：本进程或其他进程的快照全部被跳过（原因见前面各行）。没有做任何改动。",
+    ),
+    "last_good.passed_over": (
+        "nanwatch: the snapshot {snapshot} is passed over: {why}",
+        "nanwatch：跳过快照 {snapshot}：{why}",
+    ),
+    "last_good.holds_non_finite": ("{name} holds NaN or Inf.", "{name} 含有 NaN 或 Inf。"),
+    "last_good.other_objects": (
+        "it was taken of {found} objects, and there are {expected} now.",
+        "它保存了 {found} 个对象，而现在有 {expected} 个。",
+    ),
+    "last_good.other_class": (
+        "it holds the state of a {found}, where there is a {expected} now.",
+        "它保存的是 {found} 的状态，而现在对应的对象是 {expected}。",
+    ),
+    "last_good.only_in_snapshot": (
+        "it is of another model: {thing} has no {name}.",
+        "它属于另一个模型：{thing} 中没有 {name}。",
+    ),
+    "last_good.not_in_snapshot": (
+        "it is of another model: it has no {name} of {thing}.",
+        "它属于另一个模型：其中没有 {thing} 的 {name}。",
+    ),
+    "last_good.other_shape": (
+        "it is of another model: {name} is {there} in it and {here} now.",
+        "它属于另一个模型：{name} 在快照中是 {there}，现在是 {here}。",
+    ),
+    "last_good.other_groups": (
+        "the parameter groups of {thing} are others now.",
+        "{thing} 的参数组与现在不同。",
+    ),
+    "last_good.refused": (
+        "{thing} does not take its state ({error}).",
+        "{thing} 不接受其中的状态（{error}）。",
+    ),
+    "last_good.other_ranks": (
+        "it was taken on {found} ranks, and there are {expected} now.",
+        "它由 {found} 个进程生成，而现在有 {expected} 个。",
+    ),
+    "last_good.other_schema": (
+        "it was written by another version of nanwatch (schema {found}, expected {expected}).",
+        "它由另一版本的 nanwatch 写出（schema {found}，需要 {expected}）。",
+    ),
+    "last_good.file_missing": ("{file} is missing.", "缺少 {file}。"),
+    "last_good.file_size": (
+        "{file} has {found} bytes, {expected} were written.",
+        "{file} 有 {found} 字节，写入时是 {expected} 字节。",
+    ),
+    "last_good.file_changed": (
+        "{file} is not as it was written (its checksum differs).",
+        "{file} 与写入时不同（校验和不符）。",
+    ),
+    "last_good.ranks_missing": (
+        "nanwatch: rank {ranks} did not call rollback() within {seconds} seconds. Every rank must call it; "
+        "nothing was changed on this one.",
+        "nanwatch：进程 {ranks} 在 {seconds} 秒内没有调用 rollback()。每个进程都必须调用它；本进程没有做任何"
+        "改动。",
     ),
     # repro.py, the birth op alone.
     "repro.title": (

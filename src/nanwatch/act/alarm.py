@@ -1,0 +1,88 @@
+"""What an early warning says: the numbers, the steps that are left, and what would stop it."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from nanwatch.messages import say
+
+OVERFLOW = "overflow-ahead"
+SPIKE = "spike"
+HEADROOM = "headroom"
+SCALE = "scale-falls"
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """Said once per episode. `of`: what it was seen in: "loss", "grad_norm", "weights", "range" or
+    "scale"."""
+
+    id: str
+    episode: int
+    """Counted over the run, for all kinds together, from 1."""
+    step: int
+    of: str
+    since: int
+    """The step at which it began."""
+    first: float
+    """The value then, or the usual one."""
+    last: float
+    """The value now."""
+    factor: float
+    """By how much it is multiplied in a step."""
+    steps_left: int | None = None
+    layer: str | None = None
+    """The parameter that grows most, or the module that is near its limit."""
+    rate: float | None = None
+    """A learning rate that would do."""
+    clip: float | None = None
+    """A norm to clip at: the usual one of this run."""
+
+    def sentence(self) -> str:
+        """In the language of this process: what happens, how long there is, what to do."""
+        parts = [
+            say(
+                f"early.{self.id}",
+                step=self.step,
+                what=say(f"early.of.{self.of}"),
+                since=self.since,
+                first=f"{self.first:.3g}",
+                last=f"{self.last:.3g}",
+                factor=f"{self.factor:.3g}",
+                left=self.steps_left,
+                layer=self.layer,
+            )
+        ]
+        if self.layer is not None and self.of not in ("range", "scale"):
+            parts.append(say("early.layer", layer=self.layer))
+        parts.append(self.advice())
+        return say("early.joined", sentences=" ".join(part for part in parts if part))
+
+    def advice(self) -> str:
+        """What would stop it, with this run's numbers."""
+        ways = []
+        if self.of == "range":
+            ways.append(say("early.do.float32", module=self.layer))
+        if self.of == "scale":
+            ways.append(say("early.do.scale"))
+        if self.rate is not None:
+            ways.append(say("early.do.rate", rate=f"{self.rate:.2g}"))
+        if self.clip is not None:
+            ways.append(say("early.do.clip", norm=f"{self.clip:.2g}"))
+        if not ways:
+            return ""
+        return say("early.do", ways=functools.reduce(_either, ways))
+
+
+def _either(first: str, second: str) -> str:
+    return say("early.either", first=first, second=second)
+
+
+def rate_factor(alarm: Alarm, rate: float, lowest: float, factor: float = 0.5) -> float:
+    """By what to multiply a learning rate of `rate` when `alarm` comes: `factor` for an overflow that lies
+    ahead, 1 for all else, and never so that the rate falls below `lowest`. An alarm comes once per episode,
+    so the rate is lowered once per episode too."""
+    if alarm.id != OVERFLOW or rate <= lowest or rate <= 0:
+        return 1.0
+    return max(factor, lowest / rate)
