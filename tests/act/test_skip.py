@@ -168,6 +168,81 @@ def test_with_averages(kind: str, tmp_path: Path) -> None:
     assert_skipped_is_never_came(play, tmp_path / "run")
 
 
+FAULTS = ("batch", "loss", "backward")
+
+
+def spoiled(loss: torch.Tensor, fault: str) -> torch.Tensor:
+    if fault == "loss":
+        return loss + torch.log(loss.detach() * 0 - 1)
+    return loss + torch.sqrt(0 * loss) if fault == "backward" else loss
+
+
+@pytest.mark.parametrize("clip", ["not clipped", "norm", "value"])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_good_micro_batches_are_kept(fault: str, clip: str, tmp_path: Path) -> None:
+    def play(bad: int | None, left_out: int | None) -> list[Any]:
+        model = network()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.9)
+        for step in range(4):
+            optimizer.zero_grad()
+            for part in range(4):
+                number = 4 * step + part
+                if number == left_out:
+                    continue
+                (x,) = batches(0 if number == bad and fault == "batch" else None, None, 1)
+                loss = (model(x * (1 + number)) - 1).square().mean() / 4
+                (spoiled(loss, fault) if number == bad else loss).backward()
+            if clip == "norm":
+                nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+            elif clip == "value":
+                nn.utils.clip_grad_value_(model.parameters(), 0.01)
+            optimizer.step()
+            schedule.step()
+        return [*state_of(model, optimizer, schedule), random_states()]
+
+    session = assert_skipped_is_never_came(play, tmp_path / "run")
+    (incident,) = session.incidents
+    assert any("micro-batch 3 of 4" in note for note in incident.notes), incident.notes
+
+
+def test_where_all_micro_batches_are_bad_none_is_kept(tmp_path: Path) -> None:
+    def play(bad: int | None, left_out: int | None) -> list[Any]:
+        model = network()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for step in range(5):
+            if step == left_out:
+                continue
+            optimizer.zero_grad()
+            for part in range(2):
+                (x,) = batches(0 if step == bad else None, None, 1)
+                (model(x + part) - 1).square().mean().backward()
+            optimizer.step()
+        return [*state_of(model, optimizer), random_states()]
+
+    assert_skipped_is_never_came(play, tmp_path / "run")
+
+
+def test_micro_batches_that_hang_together_are_skipped_together(tmp_path: Path) -> None:
+    """Two losses on one output: without the first there is no second."""
+
+    def play(bad: int | None, left_out: int | None) -> list[Any]:
+        model = network()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for step in range(5):
+            if step == left_out:
+                continue
+            optimizer.zero_grad()
+            (x,) = batches(None, None, 1)
+            out = model(x)
+            (spoiled(out.mean(), "loss") if step == bad else out.mean()).backward(retain_graph=True)
+            out.square().mean().backward()
+            optimizer.step()
+        return [*state_of(model, optimizer), random_states()]
+
+    assert_skipped_is_never_came(play, tmp_path / "run")
+
+
 def test_a_schedule_by_epochs_goes_on(tmp_path: Path) -> None:
     """The bad batch is the last of its epoch: the schedule is not the batch's."""
 

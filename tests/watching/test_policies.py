@@ -164,29 +164,6 @@ def test_gan_only_the_bad_optimizer_is_held_back(watch: Watch) -> None:
     assert_same(found, play(None, 2))
 
 
-def test_gradient_accumulation_leaves_the_whole_step_out(watch: Watch) -> None:
-    def play(bad: int | None, left_out: int | None) -> list[Any]:
-        model = network()
-        optimizer = OPTIMIZERS["sgd"](model.parameters())
-        for step in range(4):
-            if step == left_out:
-                continue
-            optimizer.zero_grad()
-            for part in range(3):
-                out = model(batch(10 * step + part))
-                ((bad_loss if (step, part) == (bad, 1) else good_loss)(out) / 3).backward()
-            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-        return state_of(model, optimizer)
-
-    session = watch(policy="skip")
-    found = play(2, None)
-    session.close()
-    (incident,) = session.incidents
-    assert (incident.step, incident.action, incident.birth.op) == (2, "skipped", "aten.sqrt.default")
-    assert_same(found, play(None, 2))
-
-
 def closures(optimizer_of: Callable[[Any], torch.optim.Optimizer], bad: int | None) -> nn.Module:
     torch.manual_seed(0)
     model = nn.Linear(4, 1)

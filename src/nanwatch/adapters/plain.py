@@ -26,6 +26,7 @@ from nanwatch.act.policy import action_of, check_policy
 from nanwatch.errors import NanwatchError, NonFiniteError
 from nanwatch.messages import say
 from nanwatch.records import Incident, Run, StepFacts
+from nanwatch.replay.good_parts import good_parts
 from nanwatch.replay.live import FIRST_SECONDS, SHARE, LiveTracer
 from nanwatch.replay.locate import locate
 from nanwatch.replay.located import Located
@@ -153,12 +154,27 @@ class Session:
         if located is None:
             return None
         incident = self._incident(located, action_of(self.policy, can_skip), trouble.seen_in)
+        if trouble.parts and incident.action == "skipped":
+            incident = self._keep_good_parts(incident, trouble)
         incident, path = self._settle(incident, trouble, located)
         if self.policy == "raise":
             self.stopped_by_incident = True
             raise NonFiniteError(_sentence(incident, path), incident)
         self.skipped += incident.action == "skipped"
         return self.policy
+
+    def _keep_good_parts(self, incident: Incident, trouble: Trouble) -> Incident:
+        """Of several micro-batches only the bad ones are left out, where that can be done."""
+        try:
+            trouble.good_parts = good_parts(trouble.tape, trouble.earlier, self.watcher.calls)
+        except Exception:
+            trouble.good_parts = None  # then all of them are
+        good = trouble.good_parts
+        if good is None:
+            return incident
+        bad = ", ".join(str(part) for part in good.bad)
+        note = say("watch.good_parts_kept", bad=bad, count=good.count)
+        return replace(incident, notes=(*incident.notes, note))
 
     def _follow_the_other_rank(self, step: int) -> str:
         """Another rank's step is bad and it reports it; this one only does the same."""

@@ -462,11 +462,11 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "nanwatch: this checkpoint is not finite: {tensors}. It was written to {target} all the same: {why}",
         "nanwatch：该检查点含有非有限值：{tensors}。仍然写入了 {target}：{why}",
     ),
-    "gate.tensor": (
+    "act.tensor": (
         "{name} ({nan} NaN, {posinf} +Inf, {neginf} -Inf of {count})",
         "{name}（{count} 个值中有 {nan} 个 NaN、{posinf} 个 +Inf、{neginf} 个 -Inf）",
     ),
-    "gate.more": ("{tensors} and {more} more", "{tensors}，另有 {more} 个张量"),
+    "act.more": ("{tensors} and {more} more", "{tensors}，另有 {more} 个张量"),
     "gate.stream": ("a stream", "数据流"),
     "gate.no_file": (
         "this is no file with another name beside it. Give the path of a file, and a bad one is kept aside.",
@@ -598,6 +598,31 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "nothing was changed on this one.",
         "nanwatch：进程 {ranks} 在 {seconds} 秒内没有调用 rollback()。每个进程都必须调用它；本进程没有做任何"
         "改动。",
+    ),
+    # Clipping.
+    "clip.nothing_done": (
+        "nanwatch: gradients are not finite: {tensors}. Nothing was clipped, all gradients are as they were. Leave "
+        "this step out: if norm.finite: optimizer.step()",
+        "nanwatch：梯度含有非有限值：{tensors}。未做裁剪，所有梯度保持原样。请跳过这一步："
+        "if norm.finite: optimizer.step()",
+    ),
+    "clip.refused": (
+        "gradients are not finite: {tensors}. Nothing was clipped, all gradients are as they were. To get the norm "
+        "instead of this error, set error_if_nonfinite=False",
+        "梯度含有非有限值：{tensors}。未做裁剪，所有梯度保持原样。若要返回范数而不是报错，请设置 "
+        "error_if_nonfinite=False",
+    ),
+    "clip.replaced": (
+        "nanwatch: FOR DEBUGGING ONLY: replace_nonfinite_by_zero has put 0 in the place of gradients that are not "
+        "finite: {tensors}. This hides the fault and bends the training; never leave it on.",
+        "nanwatch：仅供调试：replace_nonfinite_by_zero 已将非有限的梯度替换为 0：{tensors}。"
+        "这会掩盖故障并扭曲训练，切勿长期开启。",
+    ),
+    "clip.which_optimizer": (
+        "nanwatch.clip_grad_norm_ was given a scaler that has not unscaled its gradients yet, and no optimizer. "
+        "Say whose they are: clip_grad_norm_(..., scaler=scaler, optimizer=optimizer)",
+        "nanwatch.clip_grad_norm_ 收到的 scaler 尚未对梯度反缩放，且没有给出 optimizer。请指明其所属："
+        "clip_grad_norm_(..., scaler=scaler, optimizer=optimizer)",
     ),
     # repro.py, the birth op alone.
     "repro.title": (

@@ -44,6 +44,10 @@ class Changes:
     """The program's source was changed: other values than the recorded ones are expected."""
     outside: Callable[[torch.Tensor], torch.Tensor] | None = None
     """What stands in for a tensor that the step was given and did not make: the batch, not a weight."""
+    draws_on: bool = False
+    """Random numbers are drawn on from call to call; else each call draws what it drew in the program."""
+    at_end: Callable[[], None] | None = None
+    """Called when all is done and nothing is put back yet."""
 
     @property
     def any(self) -> bool:
@@ -107,6 +111,8 @@ def _run_once(
         anomaly = torch.autograd.set_detect_anomaly(False)  # the program's own would end the replay early
         with everything_put_back(entries, untouched), _eager(), torch.enable_grad(), anomaly:
             player.play(entries)
+            if changes.at_end is not None:
+                changes.at_end()
     finally:
         calls.handler = was
     return again

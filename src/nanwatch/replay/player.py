@@ -57,6 +57,8 @@ class Player:
         self._without_scale = without_scale
         self._through_saving = through_saving
         self._differentiates = any(e.kind == "backward" for e in tape.entries)
+        self._drawing = False
+        """A random state has been put back."""
         self._counterpart: dict[int, Any] = {}
         """id of a tensor of the program, or of a function that a transform gave it -> that of the replay."""
         self._outside_memory = {key_of(t) for t in [*tape.used.values(), *tape.made.values()]}
@@ -132,8 +134,9 @@ class Player:
     @contextlib.contextmanager
     def _as_it_was(self, entry: Entry) -> Iterator[None]:
         """Random states, containers and free variables as they were when the call was made."""
-        if entry.rng is not None:
+        if entry.rng is not None and not (self._changes.draws_on and self._drawing):
             entry.rng.put_back()
+            self._drawing = True
         for generator, state in entry.generators:
             generator.set_state(state)
         variables = [(variable, variable.get()) for variable in entry.free]

@@ -236,7 +236,8 @@ class Following:
                     norm = original(parameters, *args, **kwargs)
                 finally:
                     run(program.quiet_done)
-                run(program.updates.clipped, parameters, norm)
+                again = functools.partial(original, parameters, *args, **kwargs)
+                run(program.updates.clipped, parameters, norm, again)
                 return norm
 
             return clip_grad_norm_
@@ -247,7 +248,8 @@ class Following:
                     return original(parameters, *args, **kwargs)
                 if not isinstance(parameters, torch.Tensor):
                     parameters = list(parameters)
-                run(program.updates.clip_by_value_begins, parameters)
+                again = functools.partial(original, parameters, *args, **kwargs)
+                run(program.updates.clip_by_value_begins, parameters, again)
                 run(program.quiet_begins)
                 try:
                     return original(parameters, *args, **kwargs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,12 +32,16 @@ class Step:
     """In a program that updates by hand: what the backward under way will fill the gradients of."""
     clip: tuple[frozenset[int], torch.Tensor] | None = None
     """(ids of the parameters, their norm) that clipping has computed."""
+    clipping: list[Callable[[], Any]] = field(default_factory=list)
+    """The calls that clipped the gradients, to be made again."""
     clipped_by_value: bool = False
     """The gradients may look better than they were: their norm before clipping decides."""
     scaler: Any = None
     scaler_checked: bool = False
     """A GradScaler has looked at the gradients: it does not let a bad one through."""
     model_returned: bool = False
+    closure: bool = False
+    """The optimizer calls the model itself."""
     updating: bool = False
     """An optimizer's step is under way."""
     updated_inside: Optimizer | None = None

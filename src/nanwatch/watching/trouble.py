@@ -54,6 +54,10 @@ class Trouble:
     """What weights, buffers and moments held when the program last wrote them."""
     epoch: int | None = None
     """The pass over the data, from 1 on, where a DataLoader gave the batch."""
+    parts: bool = False
+    """The gradients are those of several micro-batches, of which the good ones could be kept."""
+    good_parts: Any = None
+    """What the step is without its bad micro-batches (`replay.good_parts.GoodParts`), if they were kept."""
     prevented: bool = True
     """Nothing bad has been written into the weights yet."""
 

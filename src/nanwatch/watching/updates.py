@@ -147,9 +147,29 @@ class Updates:
     def _act_on(self, verdict: Verdict, optimizer: Optimizer) -> None:
         watcher = self._watcher
         sinks = watcher.bad_losses() + [("gradient", g) for g in gradients_of(optimizer) if not is_finite(g)]
-        if watcher.trouble(verdict.bad or "", sinks, optimizer) == "skip":
-            self.leave_out(optimizer)
-            self._hold_back(optimizer)
+        if watcher.trouble(verdict.bad or "", sinks, optimizer, parts=self._has_parts()) != "skip":
+            return
+        if watcher.good_parts is not None:
+            self._go_on_without_the_bad_parts(optimizer)
+            return
+        self.leave_out(optimizer)
+        self._hold_back(optimizer)
+
+    def _has_parts(self) -> bool:
+        """Whether good micro-batches may be kept: not where a scaler or another rank has had its say."""
+        backwards = sum(e.kind == "backward" for e in self._watcher.recorder.tape.entries)
+        alone = not self._watcher.lockstep.groups and "scale" not in self._step.events
+        return backwards > 1 and alone and self._copies is None and not self._step.closure
+
+    def _go_on_without_the_bad_parts(self, optimizer: Optimizer) -> None:
+        """The update is made with the gradients of the good micro-batches, clipped as the program did."""
+        watcher = self._watcher
+        watcher.event("skip-part")
+        good, watcher.good_parts = watcher.good_parts, None
+        good.put_in(optimizer)
+        for clip in self._step.clipping:
+            clip()
+        self._step.verdict = replace(self._step.verdict, bad=None)
 
     def leave_out(self, optimizer: Optimizer) -> None:
         """All but the update itself as if the batch of this step had never come."""
@@ -177,6 +197,7 @@ class Updates:
         closure = named if named is not None else (args[1] if len(args) > 1 else None)
         if not callable(closure):
             return None
+        self._step.closure = True
         self._copies = Copies.of(optimizer) if self._policy == "skip" else None
         watched = self._watched(closure, optimizer)
         if "closure" in kwargs:
@@ -290,17 +311,18 @@ class Updates:
 
     # Clipping
 
-    def clipped(self, parameters: Any, norm: torch.Tensor) -> None:
+    def clipped(self, parameters: Any, norm: torch.Tensor, again: Callable[[], Any]) -> None:
         self._watcher.event("clip")
+        self._step.clipping.append(again)
         tensors = [parameters] if isinstance(parameters, torch.Tensor) else parameters
         self._step.clip = (frozenset(map(id, tensors)), norm.detach())
 
-    def clip_by_value_begins(self, parameters: Any) -> None:
+    def clip_by_value_begins(self, parameters: Any, again: Callable[[], Any]) -> None:
         """It makes a large number of an Inf: look before it."""
         tensors = [parameters] if isinstance(parameters, torch.Tensor) else parameters
         gradients = [g for p in tensors if (g := p.grad) is not None]
         if gradients:
-            self.clipped(tensors, total_norm(norm_and_verdict(gradients)))
+            self.clipped(tensors, total_norm(norm_and_verdict(gradients)), again)
             self._step.clipped_by_value = True
 
     def _clip_norm(self, optimizer: Optimizer) -> torch.Tensor | None:

@@ -90,6 +90,8 @@ class Watcher:
         """The backward that is under way."""
         self._pending_output: Any = None
         self._trained: dict[tuple[int, int], bool] = {}
+        self.good_parts: Any = None
+        """Of the last trouble: what its step is without its bad micro-batches."""
         self._closed = True
         self._raised = False
 
@@ -434,13 +436,16 @@ class Watcher:
         optimizer: Any = None,
         scaler_search: bool = False,
         prevented: bool = True,
+        parts: bool = False,
     ) -> str | None:
         earlier = tuple(self.recorder.finished)
         trouble = Trouble(self.step, seen_in, self.recorder.tape, earlier, sinks, optimizer, scaler_search)
         trouble.live = self.live
         trouble.events = tuple(self.now.events)
-        trouble.prevented = prevented
-        return self.raise_if(self.send(trouble))
+        trouble.prevented, trouble.parts = prevented, parts
+        outcome = self.raise_if(self.send(trouble))
+        self.good_parts = trouble.good_parts
+        return outcome
 
     def send(self, trouble: Trouble) -> tuple[str | None, BaseException | None]:
         trouble.last_update = self.updates.last

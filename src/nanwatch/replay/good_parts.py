@@ -1,0 +1,137 @@
+"""Of several micro-batches in one step some are bad: the gradients of the others, made again without them.
+
+The calls of the good ones are made as in the program, with no tracer on the stack, which could change a last
+bit. Statistics and random states go on from one good part to the next, as if the bad ones had never come.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from nanwatch.replay.again import Changes, run_again
+from nanwatch.replay.tracer import OpTracer
+from nanwatch.tensors import is_finite
+from nanwatch.watching.module_calls import ModuleCalls
+from nanwatch.watching.randomness import Rng
+from nanwatch.watching.tape import Entry, Tape, given_to, tensors_in
+
+Part = list[Entry]
+
+
+@dataclass
+class GoodParts:
+    """What the step is without its bad micro-batches."""
+
+    bad: tuple[int, ...]
+    """Which of them are left out."""
+    count: int
+    gradients: dict[int, torch.Tensor] = field(default_factory=dict)
+    """id of a parameter -> its gradient, of all good parts."""
+    buffers: list[tuple[nn.Module, str, torch.Tensor]] = field(default_factory=list)
+    attributes: list[tuple[nn.Module, str, Any]] = field(default_factory=list)
+    rng: Rng | None = None
+
+    def put_in(self, optimizer: Optimizer) -> None:
+        """The program goes on as if there had been no others."""
+        with torch.no_grad():
+            for parameter in (p for group in optimizer.param_groups for p in group["params"]):
+                gradient = self.gradients.get(id(parameter))
+                if gradient is None or parameter.grad is None:
+                    parameter.grad = gradient
+                else:
+                    parameter.grad.copy_(gradient)
+            for owner, name, value in self.buffers:
+                now = owner._buffers.get(name)
+                if now is not None:
+                    now.copy_(value)
+        for owner, name, value in self.attributes:
+            owner.__dict__[name] = value
+        if self.rng is not None:
+            self.rng.put_back()
+
+
+def good_parts(tape: Tape, earlier: tuple[Tape, ...], calls: ModuleCalls) -> GoodParts | None:
+    """None when there is one micro-batch only, when none is good, or when they cannot be told apart."""
+    parts = _parts(tape)
+    bad = {i for i, part in enumerate(parts) if not _loss_is_finite(part)}
+    if len(parts) < 2 or len(bad) == len(parts) or not _stand_alone(parts):
+        return None
+    found = _made_again(tape, parts, bad, earlier, calls)
+    if found is None:  # a finite loss with a bad derivative
+        alone = [
+            _made_again(tape, parts, set(range(len(parts))) - {i}, earlier, calls) for i in range(len(parts))
+        ]
+        bad = {i for i, one in enumerate(alone) if one is None}
+        found = _made_again(tape, parts, bad, earlier, calls) if len(bad) < len(parts) else None
+    return found if bad else None
+
+
+def _parts(tape: Tape) -> list[Part]:
+    """Each up to its backward."""
+    parts: list[Part] = []
+    current: Part = []
+    for entry in tape.entries:
+        current.append(entry)
+        if entry.kind == "backward":
+            parts.append(current)
+            current = []
+    return parts
+
+
+def _loss_is_finite(part: Part) -> bool:
+    backward = part[-1]
+    losses = tensors_in(backward.args[0] if backward.args else backward.kwargs.get("tensors"))
+    return all(is_finite(loss) for loss in losses)
+
+
+def _stand_alone(parts: list[Part]) -> bool:
+    """Whether none hangs on what another computed."""
+    made: set[int] = set()
+    for part in parts:
+        if any(id(t) in made for entry in part for t in given_to(entry)):
+            return False
+        made |= {id(t) for entry in part for t, _ in entry.made if t.requires_grad and not t.is_leaf}
+    return True
+
+
+def _made_again(
+    tape: Tape, parts: list[Part], bad: set[int], earlier: tuple[Tape, ...], calls: ModuleCalls
+) -> GoodParts | None:
+    """None when something is not finite, or cannot be made again."""
+    kept = [entry for i, part in enumerate(parts) if i not in bad for entry in part]
+    some = Tape(tape.step)
+    some.rebuild(kept)
+    some.saved = tape.saved
+    found = GoodParts(tuple(sorted(bad)), len(parts))
+
+    def keep() -> None:
+        found.rng = Rng.of_all()
+        changed = {(id(o), n): (o, n) for e in kept for o, n, _ in e.buffers}
+        found.buffers = [
+            (o, n, b.clone()) for o, n in changed.values() if (b := o._buffers.get(n)) is not None
+        ]
+        named = {(id(o), n): (o, n) for e in kept for o, n, _ in e.attributes}
+        found.attributes = [(o, n, o.__dict__[n]) for o, n in named.values() if n in o.__dict__]
+
+    again = run_again(some, earlier, calls, False, Changes(tracer=_Untraced, draws_on=True, at_end=keep))
+    if again.error is not None or not again.finite or not again.gradients:
+        return None
+    for parameter, gradient in again.gradients:
+        had = found.gradients.get(id(parameter))
+        found.gradients[id(parameter)] = gradient.detach() if had is None else had + gradient.detach()
+    return found
+
+
+class _Untraced(OpTracer):
+    """Never on the stack."""
+
+    def __enter__(self) -> _Untraced:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        return None
