@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nanwatch import stable as stable
+    from nanwatch.act.checkpoint_gate import checkpoint_gate
+    from nanwatch.act.clipping import clip_grad_norm_, clip_grad_value_
     from nanwatch.act.snapshots import LastGood
     from nanwatch.act.stabilise import stabilise
     from nanwatch.adapters.plain import Session, watch
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     from nanwatch.version import __version__
 
 _WHERE = {
+    "checkpoint_gate": "nanwatch.act.checkpoint_gate",
+    "clip_grad_norm_": "nanwatch.act.clipping",
+    "clip_grad_value_": "nanwatch.act.clipping",
     "LastGood": "nanwatch.act.snapshots",
     "stabilise": "nanwatch.act.stabilise",
     "Session": "nanwatch.adapters.plain",
@@ -40,6 +45,9 @@ __all__ = [
     "Session",
     "Traced",
     "__version__",
+    "checkpoint_gate",
+    "clip_grad_norm_",
+    "clip_grad_value_",
     "stabilise",
     "trace",
     "watch",

@@ -7,12 +7,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from nanwatch.act.tensor_list import listed
 from nanwatch.messages import say
 from nanwatch.records import Numbers
 from nanwatch.watching.shield import warn
-
-NAMED = 3
-"""So many bad tensors are named in the sentence, the others are counted."""
 
 
 def file_aside(path: str, exists: Callable[[str], bool] = os.path.lexists) -> str:
@@ -45,20 +43,11 @@ def _dash(number: int) -> str:
 
 
 def say_kept_aside(bad: Sequence[Numbers], path: Any, aside: Any) -> None:
-    warn(say("gate.kept_aside", tensors=_named(bad), path=_text(path), aside=_text(aside)))
+    warn(say("gate.kept_aside", tensors=listed(bad), path=_text(path), aside=_text(aside)))
 
 
 def say_written_anyway(bad: Sequence[Numbers], target: Any, why: str) -> None:
-    warn(say("gate.written_anyway", tensors=_named(bad), target=_text(target), why=why))
-
-
-def _named(bad: Sequence[Numbers]) -> str:
-    first = ", ".join(
-        say("gate.tensor", name=n.name, nan=n.nan, posinf=n.posinf, neginf=n.neginf, count=n.count)
-        for n in bad[:NAMED]
-    )
-    more = len(bad) - NAMED
-    return first if more <= 0 else say("gate.more", tensors=first, more=more)
+    warn(say("gate.written_anyway", tensors=listed(bad), target=_text(target), why=why))
 
 
 def _text(target: Any) -> str:

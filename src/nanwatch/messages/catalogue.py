@@ -215,6 +215,23 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "nanwatch：有模型在另一个线程中训练，而被监视的只有最初的线程。"
         "请在训练所在的线程中调用 nanwatch.watch(...)。",
     ),
+    "policy.bad_number": (
+        "nanwatch: {name}={value} in the policy. Expected a number {expected}.",
+        "nanwatch：策略中的 {name}={value} 无效。应为 {expected} 的数。",
+    ),
+    "early.rate_lowered": (
+        "nanwatch: at step {step} the learning rate was lowered from {before} to {after}, before the overflow.",
+        "nanwatch：第 {step} 步，在溢出之前将学习率从 {before} 降到 {after}。",
+    ),
+    "watch.rolled_back": (
+        "nanwatch: went back to the state after step {step}. The learning rate is now {factor} times the "
+        "program's.",
+        "nanwatch：已回到第 {step} 步之后的状态。学习率现为程序设定值的 {factor} 倍。",
+    ),
+    "watch.not_rolled_back": (
+        "nanwatch: could not go back ({why}). The step is stopped instead.",
+        "nanwatch：无法回滚（{why}）。改为在此停止。",
+    ),
     "watch.good_parts_kept": (
         "Left out: micro-batch {bad} of {count}, counted from 0. The update is made with the gradients of the "
         "others.",
@@ -354,6 +371,10 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "screen.action.rolled-back": (
         "The weights were put back to the last good ones, training goes on.",
         "已回滚到最近一份正常的权重，训练继续。",
+    ),
+    "screen.action.zeroed": (
+        "What was not finite was replaced by 0: for debugging only, the results mean nothing.",
+        "非有限值已被替换为 0：仅供调试，结果没有意义。",
     ),
     "screen.action.observed": (
         "Only observed: nanwatch did not interfere with this step.",

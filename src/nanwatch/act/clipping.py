@@ -1,0 +1,159 @@
+"""Gradient clipping that never spreads a NaN or an Inf.
+
+torch divides every gradient by the norm of all of them: one bad value, and all are bad. Here nothing is
+changed then: the step is lost anyway, and untouched gradients still show where the fault is. When all is
+finite, torch's own function does the work. The norm is the verdict, so ranks that share a norm agree.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from types import GeneratorType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nanwatch.act.named_gradients import (
+    Named,
+    Optimizers,
+    Parameters,
+    measured,
+    named_parameters,
+    zero_instead,
+)
+from nanwatch.act.tensor_list import listed
+from nanwatch.act.unscaling import unscale_once
+from nanwatch.messages import say
+from nanwatch.records import Numbers
+from nanwatch.watching.shield import warn
+
+Guilty = tuple[Numbers, ...]
+
+
+@dataclass(frozen=True)
+class ValuesClipped:
+    """What `clip_grad_value_` found."""
+
+    finite: bool
+    guilty: Guilty = ()
+
+
+@torch.no_grad()
+def clip_grad_norm_(
+    parameters: Parameters,
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+    *,
+    scaler: Any = None,
+    optimizer: Optimizers = None,
+    replace_nonfinite_by_zero: bool = False,
+) -> Tensor:
+    """`torch.nn.utils.clip_grad_norm_`, bit for bit when all is finite. With a bad gradient nothing is
+    changed, and the norm is not finite.
+
+    The tensor that is returned is torch's, with two attributes more: `finite`, and `guilty`, the numbers of
+    the bad gradients under their names (give a module, or its `named_parameters()`). With a `scaler` the
+    gradients of `optimizer` are unscaled first, unless they are already.
+    """
+    named = named_parameters(parameters, optimizer)
+    unscale_once(scaler, optimizer)
+    tensors = [p for _, p in named]
+    shows_all = float(norm_type) > 0  # the others are finite where a gradient is not
+    if shows_all or _are_finite(tensors, foreach):
+        given: Any = (p for p in tensors) if isinstance(parameters, GeneratorType) else tensors
+        try:
+            return _with(torch.nn.utils.clip_grad_norm_(given, max_norm, norm_type, True, foreach), True)
+        except RuntimeError:  # a norm that is not finite is told before anything is changed
+            if math.isfinite(_total_norm(tensors, norm_type, foreach)):
+                raise
+        wide = _wide_norm(tensors, norm_type)
+        if math.isfinite(wide):  # finite gradients, only their norm does not fit their dtype
+            torch.nn.utils.clip_grads_with_norm_(tensors, max_norm, wide, foreach)
+            return _with(wide, True)
+    guilty = measured(named)
+    if replace_nonfinite_by_zero:
+        _replace(named, guilty)
+        norm = torch.nn.utils.clip_grad_norm_(tensors, max_norm, norm_type, False, foreach)
+        return _with(norm, True, guilty)
+    if error_if_nonfinite:
+        raise RuntimeError(say("clip.refused", tensors=listed(guilty)))
+    _say_nothing_done(guilty, scaler)
+    norm = _total_norm(tensors, norm_type, foreach)
+    return _with(norm if shows_all else norm * math.nan, False, guilty)
+
+
+@torch.no_grad()
+def clip_grad_value_(
+    parameters: Parameters,
+    clip_value: float,
+    foreach: bool | None = None,
+    *,
+    scaler: Any = None,
+    optimizer: Optimizers = None,
+    replace_nonfinite_by_zero: bool = False,
+) -> ValuesClipped:
+    """`torch.nn.utils.clip_grad_value_`. torch makes an ordinary number of an Inf, and nobody learns of it;
+    here nothing is changed when a gradient is bad. Costs one more look at the gradients."""
+    named = named_parameters(parameters, optimizer)
+    unscale_once(scaler, optimizer)
+    tensors = [p for _, p in named]
+    guilty: Guilty = ()
+    if not _are_finite(tensors, foreach):
+        guilty = measured(named)
+        if not replace_nonfinite_by_zero:
+            _say_nothing_done(guilty, scaler)
+            return ValuesClipped(False, guilty)
+        _replace(named, guilty)
+    torch.nn.utils.clip_grad_value_(tensors, clip_value, foreach)
+    return ValuesClipped(True, guilty)
+
+
+def _gradients(tensors: list[Tensor]) -> list[Tensor]:
+    return [p.grad for p in tensors if p.grad is not None]
+
+
+def _total_norm(tensors: list[Tensor], norm_type: float, foreach: bool | None) -> Tensor:
+    with torch._C.DisableTorchFunction():  # not the program's doing: a watcher must not record it
+        return torch.nn.utils.get_total_norm(_gradients(tensors), norm_type, False, foreach)
+
+
+def _are_finite(tensors: list[Tensor], foreach: bool | None) -> bool:
+    """By the largest absolute value, which overflows nowhere."""
+    return math.isfinite(_total_norm(tensors, math.inf, foreach))
+
+
+def _wide_norm(tensors: list[Tensor], norm_type: float) -> Tensor:
+    norms = []
+    for g in _gradients(tensors):
+        wide = torch.complex128 if g.is_complex() else torch.float64
+        norms.append(torch.linalg.vector_norm(g, float(norm_type), dtype=wide))
+    together = torch.stack([n.to(norms[0].device) for n in norms])
+    norm: Tensor = torch.linalg.vector_norm(together, float(norm_type))
+    return norm
+
+
+def _with(norm: Tensor, finite: bool, guilty: Guilty = ()) -> Tensor:
+    norm.__dict__.update(finite=finite, guilty=guilty)
+    return norm
+
+
+def _replace(named: Named, guilty: Guilty) -> None:
+    warn(say("clip.replaced", tensors=listed(guilty)))
+    zero_instead(named)
+
+
+_said: set[str | None] = set()
+"""The guilty of the last sentence: the same again is not repeated."""
+
+
+def _say_nothing_done(guilty: Guilty, scaler: Any) -> None:
+    """A scaler that is still looking for its scale overflows now and then, and skips the step itself."""
+    names = {n.name for n in guilty}
+    if scaler is None and names and names != _said:
+        warn(say("clip.nothing_done", tensors=listed(guilty)))
+        _said.clear()
+        _said.update(names)
