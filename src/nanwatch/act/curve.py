@@ -99,13 +99,22 @@ class Curve:
 
     def rising(self, margin: float) -> bool:
         """Many steps, each above the ones before, to `margin` and more above all that the run has seen. One
-        single jump is no rise, however high."""
-        margin = max(margin, 4 * self.spread)
+        single jump is no rise, however high. Twice the margin while nothing is known of the noise."""
+        margin = max(margin, 4 * self.spread) if self.usual is not None else 2 * margin
         if self.climbs < 3 or self.height < margin or self.peak - self.top < margin or self.quiet > 2:
             return False
         if self.height >= 4:
             return True
         return self.climbs >= FEWEST_CLIMBS and self.jump <= 0.6 * self.height
+
+    def keeps_pace(self) -> bool:
+        """Whether it gains as much now as it did before. What grows by a sum and not by a factor does not."""
+        step = self._recent[-1][0]
+        if step <= self.since:
+            return False
+        third = [p for p in self._recent if p[0] >= step - (step - self.since) / 3]
+        now = (third[-1][1] - third[0][1]) / max(1, step - third[0][0])
+        return now >= 0.5 * self.height / (step - self.since)
 
     def slope(self) -> float:
         """What the present rise gains in a step: the larger of its middle gains over the last twelve and the

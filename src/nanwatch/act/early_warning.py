@@ -21,6 +21,8 @@ NORM_LIMIT = 19.2
 """log10 of what float32 holds, and of its root: norms are squared on the way to clipping and in Adam."""
 HORIZON = 500
 """An overflow that is further away than so many steps may never come."""
+VERY_NEAR = 30
+"""The same for a rise that slows down."""
 LOSS_MARGIN = 1.0
 NORM_MARGIN = 2.0
 WEIGHT_MARGIN = 1.0
@@ -142,21 +144,16 @@ class EarlyWarning:
     # A rise that will overflow
 
     def _overflow(self, facts: StepFacts, turn: Turn) -> tuple[Alarm, ...]:
-        rising = list(self._rises(facts, turn))
-        if not rising:
+        rises = [(_steps_left(limit, curve), of, curve) for of, curve, limit in self._rises(facts, turn)]
+        rises = [r for r in rises if r[0] <= (HORIZON if r[2].keeps_pace() else VERY_NEAR)]
+        if not rises:
             return ()
         told = self._still_open(OVERFLOW)
-        for _, curve, _ in rising:
+        for _, _, curve in rises:
             self._open[(OVERFLOW, id(curve))] = curve.rise
         if told:
             return ()
-        left, of, curve = min(
-            ((_steps_left(limit, curve), of, curve) for of, curve, limit in rising), key=lambda r: r[0]
-        )
-        if left > HORIZON:
-            for _, curve, _ in rising:
-                del self._open[(OVERFLOW, id(curve))]
-            return ()
+        left, of, curve = min(rises, key=lambda r: r[0])
         layer = self._module_of(curve) if of == "range" else turn.leading_layer()
         return (self._alarm(OVERFLOW, facts, turn, of, curve, steps_left=max(1, round(left)), layer=layer),)
 
