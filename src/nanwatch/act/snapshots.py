@@ -1,0 +1,257 @@
+"""`LastGood`: a copy of the training every N steps, known to be finite, and the way back to the newest one.
+
+The copy to host memory is made at once and is all that the training waits for. A thread judges it and keeps
+it, in memory or on disk.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol
+
+import torch
+
+from nanwatch.act.snapshot_files import OnDisk
+from nanwatch.act.snapshot_ranks import Ranks
+from nanwatch.act.training_state import (
+    State,
+    Unfit,
+    can_be_taken,
+    check,
+    put_back,
+    take,
+    what_is_not_finite,
+)
+from nanwatch.errors import NanwatchError
+from nanwatch.messages import say
+from nanwatch.watching.shield import describe, warn
+
+LAG = 3
+"""How many more snapshots than asked for a rank keeps at most while others have not said they have them."""
+
+
+class LastGood:
+    """Snapshots of models, optimizers, and anything else with a state_dict.
+
+    last_good = nanwatch.LastGood(model, optimizer, scheduler, scaler, every=100, dir="last-good")
+    last_good.step(step)        once per optimizer step, after it
+    last_good.rollback()        the step it went back to
+    """
+
+    def __init__(
+        self, *objects: Any, every: int = 100, dir: str | os.PathLike[str] | None = None, keep: int = 2
+    ) -> None:
+        _check_number("every", every, 1)
+        _check_number("keep", keep, 1)
+        self._every, self._keep = every, keep
+        self._objects: list[Any] = []
+        self._said: set[str] = set()
+        self._last: int | None = None
+        """The step of the newest snapshot that was begun, or gone back to."""
+        self._working: threading.Thread | None = None
+        self._closed = False
+        self.add(*objects)
+        self._ranks = Ranks()
+        folder = None if dir is None else Path(dir)
+        self._kept: Shelf = (
+            InMemory() if folder is None else OnDisk(folder, self._ranks.rank, self._ranks.size)
+        )
+        newest = max((int(id.split("-")[0]) for id in self._kept.ids()), default=0)
+        self._generation = f"{self._ranks.generation(newest):019d}"
+        self._numbers = itertools.count()
+        self._written: list[str] = []
+
+    def add(self, *objects: Any) -> None:
+        """More objects to take along. Snapshots from before do not hold them and cannot be gone back to, so
+        the next `step` takes one."""
+        for thing in _flat(objects):
+            if not can_be_taken(thing):
+                raise NanwatchError(say("last_good.not_an_object", found=type(thing).__name__))
+            if not any(thing is known for known in self._objects):
+                self._objects.append(thing)
+                self._last = None
+
+    def step(self, step: int) -> None:
+        """Takes a snapshot when one is due: at the first call, and whenever `every` steps are full."""
+        if self._closed or not self._is_due(step) or _is_capturing():
+            return
+        self._last = step
+        id = f"{self._generation}-{next(self._numbers):06d}-step{step}"
+        self.wait()
+        try:
+            state = take(self._objects, step)
+        except Exception as error:
+            self._say_once("failed", say("last_good.not_taken", step=step, error=describe(error)))
+            return
+        self._working = threading.Thread(
+            target=self._judge_and_keep, args=(id, state), name="nanwatch-last-good"
+        )
+        self._working.start()
+
+    def rollback(self) -> int:
+        """Puts everything back as it was in the newest good snapshot, and returns its step. On several ranks
+        all of them must call it, and all go back to the same one."""
+        self.wait()
+        ids = self._kept.ids()
+        some = bool(ids)
+        while True:
+            id, state = next(((id, s) for id in ids if (s := self._usable(id)) is not None), ("", None))
+            proposals = self._ranks.proposals(id)
+            if state is None or "" in proposals:
+                raise NanwatchError(say("last_good.none_usable" if some else "last_good.none"))
+            agreed = min(proposals)
+            if agreed != max(proposals):
+                ids = [other for other in ids if other <= agreed]
+                continue
+            done = "yes" if self._put_back(id, state) else "no"
+            if "no" not in self._ranks.proposals(done):
+                self._last = state.step
+                return state.step
+            ids = [other for other in ids if other < agreed]
+
+    def wait(self) -> None:
+        """Until the snapshot that is being judged and written, if any, is kept."""
+        if self._working is not None:
+            self._working.join()
+            self._working = None
+
+    def close(self) -> None:
+        """Waits for the snapshot that is being written, and takes no more."""
+        self.wait()
+        if not self._closed:
+            self._closed = True
+            self._kept.close()
+
+    def __enter__(self) -> LastGood:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _is_due(self, step: int) -> bool:
+        return self._last is None or step // self._every != self._last // self._every
+
+    def _judge_and_keep(self, id: str, state: State) -> None:
+        """In a thread of its own: the snapshot counts when it is finite and whole."""
+        try:
+            bad = what_is_not_finite(state)
+            if bad is not None:
+                self._say_once("not finite", say("last_good.not_finite", step=state.step, name=bad))
+                return
+            if state.left_out:
+                keys = ", ".join(state.left_out)
+                self._say_once(keys, say("last_good.left_out", keys=keys))
+            self._kept.put(id, state)
+            self._said -= {"not finite", "failed"}
+            self._written.append(id)
+            self._ranks.tell(self._written)
+            self._drop_old(state.signature())
+        except Exception as error:
+            self._say_once("failed", say("last_good.not_kept", step=state.step, error=describe(error)))
+
+    def _drop_old(self, signature: str) -> None:
+        """What is older than the newest `keep` that all ranks have. Snapshots of another model stay."""
+        ids = self._kept.ids()
+        mine = [id for id in ids if id in self._written]
+        common = self._ranks.written_by_all(mine)
+        needed = common[: self._keep] if len(common) >= self._keep else mine[: self._keep + LAG]
+        if len(needed) < self._keep:
+            return
+        for id in ids:
+            if id < needed[-1] and (id in mine or self._kept.is_of(id, signature)):
+                self._kept.drop(id)
+        self._written = [id for id in mine if id >= needed[-1]]
+
+    def _usable(self, id: str) -> State | None:
+        """The snapshot, if it is whole, finite, and of these objects."""
+        try:
+            state = self._kept.get(id)
+            bad = what_is_not_finite(state)
+            if bad is not None:
+                raise Unfit(say("last_good.holds_non_finite", name=bad))
+            check(state, self._objects)
+            return state
+        except Exception as error:
+            self._pass_over(id, error)
+            return None
+
+    def _put_back(self, id: str, state: State) -> bool:
+        try:
+            put_back(state, self._objects)
+            return True
+        except Unfit as error:
+            self._pass_over(id, error)
+            return False
+
+    def _pass_over(self, id: str, error: Exception) -> None:
+        why = str(error) if isinstance(error, Unfit) else describe(error)
+        self._say_once(id, say("last_good.passed_over", snapshot=self._kept.describe(id), why=why))
+
+    def _say_once(self, what: str, sentence: str) -> None:
+        if what not in self._said:
+            self._said.add(what)
+            warn(sentence)
+
+
+class Shelf(Protocol):
+    """Where snapshots are kept: each whole, or not there."""
+
+    def ids(self) -> list[str]: ...
+    def put(self, id: str, state: State) -> None: ...
+    def get(self, id: str) -> State: ...
+    def drop(self, id: str) -> None: ...
+    def is_of(self, id: str, signature: str) -> bool: ...
+    def describe(self, id: str) -> str: ...
+    def close(self) -> None: ...
+
+
+class InMemory:
+    """Snapshots in host memory, gone with the process."""
+
+    def __init__(self) -> None:
+        self._states: dict[str, State] = {}
+
+    def ids(self) -> list[str]:
+        return sorted(self._states, reverse=True)
+
+    def put(self, id: str, state: State) -> None:
+        self._states[id] = state
+
+    def get(self, id: str) -> State:
+        return self._states[id]
+
+    def drop(self, id: str) -> None:
+        del self._states[id]
+
+    def is_of(self, id: str, signature: str) -> bool:
+        return True
+
+    def describe(self, id: str) -> str:
+        return say("screen.step", step=self._states[id].step)
+
+    def close(self) -> None:
+        self._states.clear()
+
+
+def _flat(objects: Iterable[Any]) -> Iterator[Any]:
+    for thing in objects:
+        if isinstance(thing, list | tuple):
+            yield from _flat(thing)
+        else:
+            yield thing
+
+
+def _check_number(name: str, value: Any, least: int) -> None:
+    if type(value) is not int or value < least:
+        raise NanwatchError(say("last_good.number", name=name, value=value, least=least))
+
+
+def _is_capturing() -> bool:
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
