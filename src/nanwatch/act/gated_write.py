@@ -58,7 +58,7 @@ def _write_bad(judge: Judge, target: str, bad: list[Numbers], write: Callable[[s
     except FileNotFoundError:
         return write(target)  # no such folder: the program's own error
     except OSError:
-        file = WholeFile(_elsewhere(target))
+        return _write_elsewhere(target, bad, write)
     result = _written(file, write)
     aside = file_aside(file.target)
     try:
@@ -70,14 +70,22 @@ def _write_bad(judge: Judge, target: str, bad: list[Numbers], write: Callable[[s
     return result
 
 
+def _write_elsewhere(target: str, bad: list[Numbers], write: Callable[[str], R]) -> R:
+    """No file can be made beside the target: into the system's temporary folder with it."""
+    try:
+        aside = os.path.join(tempfile.mkdtemp(prefix="nonfinite-"), os.path.basename(target))
+    except OSError:
+        result = write(target)
+        say_written_anyway(bad, target, say("gate.no_file"))
+        return result
+    result = write(aside)
+    say_kept_aside(bad, target, aside)
+    return result
+
+
 def _written(file: WholeFile, write: Callable[[str], R]) -> R:
     try:
         return write(file.part)
     except BaseException:
         file.discard()
         raise
-
-
-def _elsewhere(target: str) -> str:
-    """No file can be made beside the target: the bad checkpoint goes to the system's temporary folder."""
-    return os.path.join(tempfile.mkdtemp(prefix="nonfinite-"), os.path.basename(target))
