@@ -162,8 +162,8 @@ def test_what_is_said() -> None:
     assert alarm.sentence() == (
         f"nanwatch: step {alarm.step}: the loss has risen from 1 at step 60 to {alarm.last:.3g}, 2 times a "
         f"step of late. At this rate it overflows in about {alarm.steps_left} steps. head.weight grows most. "
-        "What would stop it: a learning rate of 0.041; or clipping the gradients at a norm of 1, which is usual "
-        "here."
+        "What would stop it: a learning rate of 0.041; or clipping the gradients at a norm of 1, which is "
+        "usual here."
     )
 
 

@@ -16,7 +16,7 @@ from torch import nn
 
 import nanwatch
 from nanwatch import NanwatchError
-from nanwatch.act.stabilise import share_of_rate
+from nanwatch.act.rate_curve import share_of_rate
 
 
 def small_model() -> nn.Module:

@@ -20,7 +20,7 @@ DIP = 0.18
 STALL = 8
 """A rise is over when it has not climbed for so many steps."""
 FEWEST_CLIMBS = 5
-SLOPE_POINTS = 12
+SLOPE_POINTS = (12, 6, 4)
 SIGMA = 1.4826
 """From the median of the deviations to a standard deviation."""
 
@@ -117,10 +117,11 @@ class Curve:
         return now >= 0.5 * self.height / (step - self.since)
 
     def slope(self) -> float:
-        """What the present rise gains in a step: the larger of its middle gains over the last twelve and the
-        last six values, since a rise that gathers speed arrives earlier than its past tells."""
-        points = [p for p in list(self._recent)[-SLOPE_POINTS:] if p[0] >= self.since]
-        return max(_middle_gain(points), _middle_gain(points[-SLOPE_POINTS // 2 :]))
+        """What the present rise gains in a step: the largest of its middle gains over the last twelve, six
+        and four values, since a rise that has just begun, or gathers speed, arrives earlier than its past
+        tells."""
+        points = [p for p in list(self._recent)[-SLOPE_POINTS[0] :] if p[0] >= self.since]
+        return max(_middle_gain(points[-count:]) for count in SLOPE_POINTS)
 
 
 def _middle_gain(points: list[tuple[int, float]]) -> float:

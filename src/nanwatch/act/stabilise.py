@@ -16,13 +16,10 @@ import torch
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from nanwatch.act.rate_curve import share_of_rate, usual_warmup
 from nanwatch.errors import NanwatchError
 from nanwatch.messages import say
 from nanwatch.watching.shield import describe, warn
-
-WARMUP_SHARE = 10
-MOST_WARMUP = 2000
-"""Without a wish: a tenth of all steps, and no more than this."""
 
 _stabilised: weakref.WeakKeyDictionary[Optimizer, weakref.ref[Stabilised]] = weakref.WeakKeyDictionary()
 
@@ -54,15 +51,6 @@ def stabilise(
     scheduler = Stabilised(inner, *wanted)
     _stabilised[inner] = weakref.ref(scheduler)
     return scheduler
-
-
-def share_of_rate(step: int, total_steps: int, warmup_steps: int) -> float:
-    """The rate of a step, counted from 0, as a share of the highest one."""
-    if step < warmup_steps:
-        return (step + 1) / warmup_steps
-    if step >= total_steps:
-        return 0.0
-    return 0.5 * (1 + math.cos(math.pi * (step - warmup_steps) / (total_steps - warmup_steps)))
 
 
 class Stabilised(LRScheduler):
@@ -188,7 +176,7 @@ def _checked(
 ) -> tuple[int, int, float | None, float | None]:
     total = whole_number("total_steps", total_steps, 1)
     if warmup_steps is None:
-        warmup = min(total // WARMUP_SHARE, MOST_WARMUP)
+        warmup = usual_warmup(total)
     else:
         warmup = whole_number("warmup_steps", warmup_steps, 0)
     if warmup >= total:
