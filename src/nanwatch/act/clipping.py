@@ -62,8 +62,8 @@ def clip_grad_norm_(
     named = named_parameters(parameters, optimizer)
     unscale_once(scaler, optimizer)
     tensors = [p for _, p in named]
-    shows_all = float(norm_type) > 0  # the others are finite where a gradient is not
-    if shows_all or _are_finite(tensors, foreach):
+    shows_all = _shows_all(float(norm_type), tensors)
+    if shows_all or _are_finite(named, foreach):
         given: Any = (p for p in tensors) if isinstance(parameters, GeneratorType) else tensors
         try:
             return _with(torch.nn.utils.clip_grad_norm_(given, max_norm, norm_type, True, foreach), True)
@@ -80,10 +80,10 @@ def clip_grad_norm_(
         norm = torch.nn.utils.clip_grad_norm_(tensors, max_norm, norm_type, False, foreach)
         return _with(norm, True, guilty)
     if error_if_nonfinite:
-        raise RuntimeError(say("clip.refused", tensors=listed(guilty)))
+        raise RuntimeError(say("clip.refused", tensors=_listed(guilty)))
     _say_nothing_done(guilty, scaler)
     norm = _total_norm(tensors, norm_type, foreach)
-    return _with(norm if shows_all else norm * math.nan, False, guilty)
+    return _with(norm * math.nan if math.isfinite(norm) else norm, False, guilty)
 
 
 @torch.no_grad()
@@ -102,7 +102,7 @@ def clip_grad_value_(
     unscale_once(scaler, optimizer)
     tensors = [p for _, p in named]
     guilty: Guilty = ()
-    if not _are_finite(tensors, foreach):
+    if not _are_finite(named, foreach):
         guilty = measured(named)
         if not replace_nonfinite_by_zero:
             _say_nothing_done(guilty, scaler)
@@ -116,14 +116,27 @@ def _gradients(tensors: list[Tensor]) -> list[Tensor]:
     return [p.grad for p in tensors if p.grad is not None]
 
 
+def _are_sharded(tensors: list[Tensor]) -> bool:
+    return any(hasattr(g, "device_mesh") for g in _gradients(tensors))
+
+
+def _shows_all(norm_type: float, tensors: list[Tensor]) -> bool:
+    """Whether such a norm is not finite wherever a gradient is not: not one that looks for the smallest or
+    counts, nor a maximum over ranks, which may pass over NaN."""
+    return 0 < norm_type < math.inf or (norm_type == math.inf and not _are_sharded(tensors))
+
+
 def _total_norm(tensors: list[Tensor], norm_type: float, foreach: bool | None) -> Tensor:
     with torch._C.DisableTorchFunction():  # not the program's doing: a watcher must not record it
         return torch.nn.utils.get_total_norm(_gradients(tensors), norm_type, False, foreach)
 
 
-def _are_finite(tensors: list[Tensor], foreach: bool | None) -> bool:
-    """By the largest absolute value, which overflows nowhere."""
-    return math.isfinite(_total_norm(tensors, math.inf, foreach))
+def _are_finite(named: Named, foreach: bool | None) -> bool:
+    """By a norm, so that ranks agree; a closer look is for what no norm can hold."""
+    tensors = [p for _, p in named]
+    if math.isfinite(_total_norm(tensors, 2.0, foreach)) or math.isfinite(_wide_norm(tensors, 2.0)):
+        return True
+    return not _are_sharded(tensors) and not measured(named)
 
 
 def _wide_norm(tensors: list[Tensor], norm_type: float) -> Tensor:
@@ -144,6 +157,10 @@ def _with(norm: Tensor, finite: bool, guilty: Guilty = ()) -> Tensor:
 def _replace(named: Named, guilty: Guilty) -> None:
     warn(say("clip.replaced", tensors=listed(guilty)))
     zero_instead(named)
+
+
+def _listed(guilty: Guilty) -> str:
+    return listed(guilty) if guilty else say("clip.elsewhere")
 
 
 _said: set[str | None] = set()

@@ -832,6 +832,10 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "nanwatch：仅供调试：replace_nonfinite_by_zero 已将非有限的梯度替换为 0：{tensors}。"
         "这会掩盖故障并扭曲训练，切勿长期开启。",
     ),
+    "clip.elsewhere": (
+        "none of this rank, so another rank's, or their norm is beyond float64",
+        "不在本 rank，而在其他 rank，或其范数超出 float64 的范围",
+    ),
     "clip.which_optimizer": (
         "nanwatch.clip_grad_norm_ was given a scaler that has not unscaled its gradients yet, and no optimizer. "
         "Say whose they are: clip_grad_norm_(..., scaler=scaler, optimizer=optimizer)",
