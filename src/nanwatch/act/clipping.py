@@ -83,7 +83,7 @@ def clip_grad_norm_(
         raise RuntimeError(say("clip.refused", tensors=_listed(guilty)))
     _say_nothing_done(guilty, scaler)
     norm = _total_norm(tensors, norm_type, foreach)
-    return _with(norm * math.nan if math.isfinite(norm) else norm, False, guilty)
+    return _with(norm if shows_all else norm * math.nan, False, guilty)
 
 
 @torch.no_grad()
