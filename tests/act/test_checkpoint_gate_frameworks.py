@@ -17,6 +17,7 @@ import transformers
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from accelerate.utils import ProjectConfiguration
+from lightning.fabric import Fabric
 from safetensors.torch import load_file
 from torch import nn
 from torch.utils.data import DataLoader
@@ -203,6 +204,18 @@ def test_lightning_keeps_its_best_and_its_last_checkpoint(
     said = capfd.readouterr().err
     assert "state_dict.linear.weight (1 NaN" in said
     assert said.count("is not deleted") == 1
+
+
+@pytest.mark.usefixtures("gated")
+def test_fabric_save() -> None:
+    fabric = Fabric(accelerator="cpu", devices=1)
+    model = fabric.setup(nn.Linear(2, 1))
+    fabric.save("model.ckpt", {"model": model, "loss": torch.tensor(float("nan"))})
+    good = Path("model.ckpt").read_bytes()
+    spoil(model)
+    fabric.save("model.ckpt", {"model": model})
+    assert Path("model.ckpt").read_bytes() == good
+    assert sorted(os.listdir()) == ["model.ckpt", "model.nonfinite.ckpt"]
 
 
 def test_what_it_wraps_in_frameworks_is_given_back() -> None:
