@@ -101,27 +101,35 @@ class Curve:
         """Many steps, each above the ones before, to `margin` and more above all that the run has seen. One
         single jump is no rise, however high. Twice the margin while nothing is known of the noise."""
         margin = max(margin, 4 * self.spread) if self.usual is not None else 2 * margin
-        if self.climbs < 3 or self.height < margin or self.peak - self.top < margin or self.quiet > 2:
+        above = self.peak - max(self.top, self.base)
+        if self.climbs < 3 or above < margin or self.quiet > 2:
             return False
-        if self.height >= 4:
-            return True
-        return self.climbs >= FEWEST_CLIMBS and self.jump <= 0.6 * self.height
+        if above >= 4:
+            return self.jump <= 0.85 * above
+        return self.climbs >= FEWEST_CLIMBS and self.jump <= 0.5 * above
 
     def keeps_pace(self) -> bool:
-        """Whether it gains as much now as it did before. What grows by a sum and not by a factor does not."""
-        step = self._recent[-1][0]
-        if step <= self.since:
+        """Whether it gains about as much now as it did before. What grows by a sum and not by a factor does
+        not."""
+        values = [value for step, value in self._recent if step >= self.since]
+        third = len(values) // 3
+        if not third:
             return False
-        third = [p for p in self._recent if p[0] >= step - (step - self.since) / 3]
-        now = (third[-1][1] - third[0][1]) / max(1, step - third[0][0])
-        return now >= 0.5 * self.height / (step - self.since)
+        first, middle, last = values[:third], values[third:-third], values[-third:]
+        return _middle(last) - _middle(middle) >= 0.6 * (_middle(middle) - _middle(first))
+
+    def steady_slope(self) -> float:
+        """What the present rise gains in a step: the middle gain over the last twelve values."""
+        return _middle_gain(self._last_points())
 
     def slope(self) -> float:
-        """What the present rise gains in a step: the largest of its middle gains over the last twelve, six
-        and four values, since a rise that has just begun, or gathers speed, arrives earlier than its past
-        tells."""
-        points = [p for p in list(self._recent)[-SLOPE_POINTS[0] :] if p[0] >= self.since]
+        """The same, or more where the last six or four values say so: a rise that has just begun, or gathers
+        speed, arrives earlier than its past tells."""
+        points = self._last_points()
         return max(_middle_gain(points[-count:]) for count in SLOPE_POINTS)
+
+    def _last_points(self) -> list[tuple[int, float]]:
+        return [p for p in list(self._recent)[-SLOPE_POINTS[0] :] if p[0] >= self.since]
 
 
 def _middle_gain(points: list[tuple[int, float]]) -> float:

@@ -144,8 +144,12 @@ class EarlyWarning:
     # A rise that will overflow
 
     def _overflow(self, facts: StepFacts, turn: Turn) -> tuple[Alarm, ...]:
-        rises = [(_steps_left(limit, curve), of, curve) for of, curve, limit in self._rises(facts, turn)]
-        rises = [r for r in rises if r[0] <= (HORIZON if r[2].keeps_pace() else VERY_NEAR)]
+        rises = [
+            (_steps_left(limit, curve.last, curve.slope()), of, curve)
+            for of, curve, limit in self._rises(facts, turn)
+            if _steps_left(limit, curve.last, curve.steady_slope())
+            <= (HORIZON if curve.keeps_pace() else VERY_NEAR)
+        ]
         if not rises:
             return ()
         told = self._still_open(OVERFLOW)
@@ -291,9 +295,8 @@ def _alike(rate: float, other: float) -> bool:
     return other / OTHER_OPTIMIZER <= rate <= other * OTHER_OPTIMIZER
 
 
-def _steps_left(limit: float, curve: Curve) -> float:
-    slope = curve.slope()
-    return max(0.0, limit - curve.last) / slope if slope > 0 else math.inf
+def _steps_left(limit: float, value: float, slope: float) -> float:
+    return max(0.0, limit - value) / slope if slope > 0 else math.inf
 
 
 def _calmer_rate(facts: StepFacts, slope: float) -> float | None:
