@@ -134,7 +134,8 @@ class Putter:
         made = [torch.empty_like(t, device=device).copy_(t) for t in saved]
         if not outline["wrapped"]:
             return made[0]
-        return _wrapped_as(like, iter(made)).detach()
+        whole: Tensor = _wrapped_as(like, iter(made)).detach()
+        return whole
 
     def _tensor(self, outline: Any, current: Any, like: Tensor | None, in_place: bool) -> Tensor:
         if isinstance(current, Tensor):
@@ -158,19 +159,26 @@ def plain_tensors(tensor: Tensor) -> list[Tensor] | None:
     None where the values lie in no ordinary memory."""
     if hasattr(tensor, "__tensor_flatten__"):
         attributes, _ = tensor.__tensor_flatten__()
-        parts = [plain_tensors(getattr(tensor, name)) for name in attributes]
+        inner = [getattr(tensor, name) for name in attributes]
+        parts = [plain_tensors(part) for part in inner if isinstance(part, Tensor)]
         return None if None in parts else [t for part in parts if part is not None for t in part]
     ordinary = tensor.layout is torch.strided and not tensor.is_quantized and not tensor.is_meta
     return [tensor] if ordinary and not torch.nn.parameter.is_lazy(tensor) else None
 
 
-def _wrapped_as(like: Any, parts: Iterator[Tensor]) -> Tensor:
+def _wrapped_as(like: Any, parts: Iterator[Tensor]) -> Any:
+    """A tensor wrapped as another is; what is no tensor in the wrapper (the mesh of a DTensor) is shared."""
+    if not isinstance(like, Tensor):
+        return like
     if not hasattr(like, "__tensor_flatten__"):
-        return next(parts)
+        part = next(parts)
+        if part.shape != like.shape:
+            raise ValueError(f"{tuple(part.shape)} in the place of {tuple(like.shape)}")
+        return part
     attributes, context = like.__tensor_flatten__()
     inner = {name: _wrapped_as(getattr(like, name), parts) for name in attributes}
-    whole: Tensor = type(like).__tensor_unflatten__(inner, context, like.shape, like.stride())
-    return whole
+    kind: Any = type(like)
+    return kind.__tensor_unflatten__(inner, context, like.shape, like.stride())
 
 
 def fits(saved: list[Tensor], now: list[Tensor]) -> bool:

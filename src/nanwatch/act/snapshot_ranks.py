@@ -6,6 +6,7 @@ so at any time, and a rank that does not come is waited for only in `agree`.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import time
@@ -45,17 +46,25 @@ class Ranks:
         return int(self._store.compare_set(f"{self._where}/generation", "", str(mine)))
 
     def tell(self, ids: list[str]) -> None:
-        """Says which snapshots this rank has written."""
+        """Says which snapshots this rank has written. At the end of a run nobody may be left to hear it."""
         if self._store is not None:
-            self._store.set(f"{self._where}/written/{self.rank}", json.dumps(ids))
+            with contextlib.suppress(Exception):
+                self._store.set(f"{self._where}/written/{self.rank}", json.dumps(ids))
 
     def written_by_all(self, mine: list[str]) -> list[str]:
         """Those of my snapshots that every other rank has written too, as far as it has said so by now."""
         common = set(mine)
-        for rank in self._others():
-            key = f"{self._where}/written/{rank}"
-            common &= set(json.loads(self._store.get(key))) if self._store.check([key]) else set()
+        for rank in range(self.size):
+            if rank != self.rank:
+                common &= self._written_by(rank)
         return [id for id in mine if id in common]
+
+    def _written_by(self, rank: int) -> set[str]:
+        key = f"{self._where}/written/{rank}"
+        try:
+            return set(json.loads(self._store.get(key))) if self._store.check([key]) else set()
+        except Exception:
+            return set()
 
     def proposals(self, mine: str) -> list[str]:
         """What each rank proposes; waits for all."""
@@ -72,6 +81,3 @@ class Ranks:
                 say("last_good.ranks_missing", ranks=", ".join(missing), seconds=int(PATIENCE))
             ) from error
         return [self._store.get(key).decode() for key in keys]
-
-    def _others(self) -> list[int]:
-        return [rank for rank in range(self.size) if rank != self.rank]

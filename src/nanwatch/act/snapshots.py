@@ -32,7 +32,7 @@ from nanwatch.messages import say
 from nanwatch.watching.shield import describe, warn
 
 LAG = 3
-"""How many more snapshots than asked for a rank keeps at most while others have not said they have them."""
+"""How many snapshots that others have not written yet a rank keeps: they are two behind at most."""
 
 
 class LastGood:
@@ -157,17 +157,18 @@ class LastGood:
             self._say_once("failed", say("last_good.not_kept", step=state.step, error=describe(error)))
 
     def _drop_old(self, signature: str) -> None:
-        """What is older than the newest `keep` that all ranks have. Snapshots of another model stay."""
+        """All but the newest `keep` that every rank has, and newer ones that others may be writing. Those of
+        earlier runs go when this run has enough; those of another model stay."""
         ids = self._kept.ids()
         mine = [id for id in ids if id in self._written]
         common = self._ranks.written_by_all(mine)
-        needed = common[: self._keep] if len(common) >= self._keep else mine[: self._keep + LAG]
-        if len(needed) < self._keep:
-            return
+        pending = [id for id in mine if not common or id > common[0]]
+        needed = {*common[: self._keep], *pending[: max(LAG, self._keep)]}
+        enough = len(common) >= self._keep
         for id in ids:
-            if id < needed[-1] and (id in mine or self._kept.is_of(id, signature)):
+            if id not in needed and (id in mine or (enough and self._kept.is_of(id, signature))):
                 self._kept.drop(id)
-        self._written = [id for id in mine if id >= needed[-1]]
+        self._written = [id for id in mine if id in needed]
 
     def _usable(self, id: str) -> State | None:
         """The snapshot, if it is whole, finite, and of these objects."""

@@ -47,7 +47,8 @@ class State:
     def signature(self) -> str:
         """Alike for snapshots of the same objects: their kinds, names and shapes."""
         weights = {n: [str(t.dtype), *t.shape] for n, t in self.tensors.items() if ".weights." in n}
-        text = json.dumps([[o["class"] for o in self.outline["objects"]], weights], sort_keys=True)
+        kinds = [[o["class"], [g["params"] for g in o.get("groups", ())]] for o in self.outline["objects"]]
+        text = json.dumps([kinds, weights], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -62,7 +63,7 @@ def take(objects: Sequence[Any], step: int) -> State:
     taken = Taken()
     with torch.no_grad():
         in_modules = {id(p) for o in objects if isinstance(o, nn.Module) for p in o.parameters()}
-        parts = [_outline_of(o, f"{i}.{type(o).__name__}", taken, in_modules) for i, o in enumerate(objects)]
+        parts = [_outline_of(o, f"{i}.{_class_of(o)}", taken, in_modules) for i, o in enumerate(objects)]
         outline = {"objects": parts, "random": taken.outline(_random_now(), "random")}
         taken.wait()
     return State(step, outline, taken.tensors, taken.left_out)
@@ -88,14 +89,14 @@ def check(state: State, objects: Sequence[Any]) -> None:
     if len(parts) != len(objects):
         raise Unfit(say("last_good.other_objects", found=len(parts), expected=len(objects)))
     for part, thing in zip(parts, objects, strict=True):
-        if not isinstance(thing, nn.Module) and part["class"] != type(thing).__name__:
-            raise Unfit(say("last_good.other_class", found=part["class"], expected=type(thing).__name__))
+        if not isinstance(thing, nn.Module) and part["class"] != _class_of(thing):
+            raise Unfit(say("last_good.other_class", found=part["class"], expected=_class_of(thing)))
         now = dict(_identity(thing))
         saved = {name: [state.tensors[key] for key in keys] for name, keys in part.get("identity", ())}
         for name in [*saved, *now]:
             if name not in now or name not in saved:
                 where = "last_good.only_in_snapshot" if name in saved else "last_good.not_in_snapshot"
-                raise Unfit(say(where, name=name, thing=type(thing).__name__))
+                raise Unfit(say(where, name=name, thing=_class_of(thing)))
             if not fits(saved[name], now[name]):
                 there, here = _described(saved[name]), _described(now[name])
                 raise Unfit(say("last_good.other_shape", name=name, there=there, here=here))
@@ -126,7 +127,7 @@ def put_back(state: State, objects: Sequence[Any]) -> None:
 
 
 def _outline_of(thing: Any, name: str, taken: Taken, in_modules: set[int]) -> dict[str, Any]:
-    part: dict[str, Any] = {"kind": "object", "class": type(thing).__name__}
+    part: dict[str, Any] = {"kind": "object", "class": _class_of(thing)}
     if isinstance(thing, nn.Module):
         part["kind"] = "module"
         inner = _unwrapped(thing)
@@ -295,6 +296,10 @@ def _unwrapped(module: nn.Module) -> nn.Module:
             module = module._orig_mod  # type: ignore[assignment]
         else:
             return module
+
+
+def _class_of(thing: Any) -> str:
+    return type(_unwrapped(thing) if isinstance(thing, nn.Module) else thing).__name__
 
 
 def _any_weight(module: nn.Module) -> Tensor | None:
