@@ -325,3 +325,16 @@ def test_under_the_watch_too() -> None:
         assert_same(good, training.bits())
         training.step()
     assert session.incidents == []
+
+
+def test_the_page_prints_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "last-good.md").read_text(encoding="utf-8")
+    code, printed = (
+        page.split("```python\n")[1].split("```")[0],
+        page.split("prints\n\n```\n")[1].split("```")[0],
+    )
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "last-good.md", "exec"), {})
+    assert capsys.readouterr().out == printed
