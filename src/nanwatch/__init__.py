@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from nanwatch import stable as stable
     from nanwatch.act.checkpoint_gate import checkpoint_gate
     from nanwatch.act.clipping import clip_grad_norm_, clip_grad_value_
+    from nanwatch.act.policy import Policy
     from nanwatch.act.snapshots import LastGood
     from nanwatch.act.stabilise import stabilise
     from nanwatch.adapters.plain import Session, watch
@@ -29,6 +30,7 @@ _WHERE = {
     "clip_grad_value_": "nanwatch.act.clipping",
     "LastGood": "nanwatch.act.snapshots",
     "stabilise": "nanwatch.act.stabilise",
+    "Policy": "nanwatch.act.policy",
     "Session": "nanwatch.adapters.plain",
     "watch": "nanwatch.adapters.plain",
     "Traced": "nanwatch.adapters.trace",
@@ -42,6 +44,7 @@ __all__ = [
     "LastGood",
     "NanwatchError",
     "NonFiniteError",
+    "Policy",
     "Session",
     "Traced",
     "__version__",

@@ -69,11 +69,11 @@ CASES = {
     "unknown option before a command": (["--policy", "skip"], UNKNOWN.format("--policy")),
     "unknown command": (
         ["good.py"],
-        "nanwatch: unknown command good.py. Commands: run, explain; to run a script: nanwatch run good.py",
+        "nanwatch: unknown command good.py. Commands: run, explain, stable-config; to run a script: nanwatch run good.py",
     ),
     "unknown policy": (
         ["run", "--policy", "retry", "good.py"],
-        "nanwatch: unknown policy retry. Expected one of: raise, skip, observe; for example: "
+        "nanwatch: unknown policy retry. Expected one of: raise, skip, rollback, survive, observe, zero; for example: "
         "nanwatch run --policy raise train.py",
     ),
     "unknown mode": (
@@ -150,8 +150,20 @@ def test_bad_input_in_chinese(workshop: Workshop) -> None:
 
 def test_the_surface_is_frozen() -> None:
     """Options may be added, in this list too; none may go or change its meaning."""
-    assert sorted(run.EXAMPLES) == ["--audit-seconds", "--audit-share", "--dir", "--mode", "--policy", "-m"]
-    assert sorted(cli_main.COMMANDS) == ["explain", "run"]
+    assert sorted(run.EXAMPLES) == [
+        "--audit-seconds",
+        "--audit-share",
+        "--dir",
+        "--mode",
+        "--policy",
+        "--rate-factor",
+        "--rollbacks",
+        "--skip-in-a-row",
+        "--skip-per-thousand",
+        "--snapshot-every",
+        "-m",
+    ]
+    assert sorted(cli_main.COMMANDS) == ["explain", "run", "stable-config"]
     assert vars(run.Options()) == {
         "dir": None,
         "policy": "raise",
@@ -160,10 +172,14 @@ def test_the_surface_is_frozen() -> None:
         "audit_share": None,
         "checklist": False,
         "explain": True,
+        "early_warning": True,
+        "gate": True,
+        "snapshot_every": None,
+        "limits": {},
         "module": None,
         "rest": [],
     }
-    assert sorted(run.FLAGS) == ["--checklist", "--no-explain"]
+    assert sorted(run.FLAGS) == ["--checklist", "--no-early-warning", "--no-explain", "--no-gate"]
     for option in run.EXAMPLES:
         assert option in run.HELP or option == "-m"
 

@@ -22,7 +22,10 @@ from typing import Any
 
 import torch
 
-from nanwatch.act.policy import action_of, check_policy
+from nanwatch.act import checkpoint_gate
+from nanwatch.act.alarm import Alarm
+from nanwatch.act.policy import Decisions, Policy, action_of, policy_of
+from nanwatch.act.precautions import Precautions
 from nanwatch.errors import NanwatchError, NonFiniteError
 from nanwatch.messages import say
 from nanwatch.records import Incident, Run, StepFacts
@@ -47,6 +50,9 @@ STEPS_TO_EXPLAIN = 20
 LEAST_EXPLAIN_SECONDS = 10.0
 """Looking for the cause may take as long as this many steps, or, where steps are short, this many seconds."""
 
+SNAPSHOT_EVERY = 100
+"""Steps between two snapshots of the last good state, where the policy may go back to it."""
+
 MOST_LOCATED = 10
 """Incidents of one run that are traced and written in full; later ones are counted."""
 
@@ -56,7 +62,7 @@ class Session:
 
     def __init__(
         self,
-        policy: str = "raise",
+        policy: str | Policy = "raise",
         mode: str = "auto",
         folder: str | os.PathLike[str] | None = None,
         name: str = "watch",
@@ -65,8 +71,12 @@ class Session:
         audit_share: float = SHARE,
         explain: bool = True,
         checklist: bool = False,
+        snapshot_every: int = SNAPSHOT_EVERY,
+        early_warning: bool = True,
+        gate: bool = True,
     ) -> None:
-        self.policy = check_policy(policy)
+        self.policy = policy_of(policy)
+        self.decisions = Decisions(self.policy)
         self.explain = explain
         self.checklist = checklist
         if mode not in MODES:
@@ -74,14 +84,18 @@ class Session:
         self.rank = int(os.environ.get("RANK", "0"))
         self.incidents: list[Incident] = []
         self.history: deque[StepFacts] = deque(maxlen=HISTORY)
-        self.skipped = 0
+        self.warnings: list[Alarm] = []
         self.stopped_by_incident = False
         self.folder: RunFolder | None = None
         self._log_broken = False
+        self._gated = False
+        self.precautions: Precautions | None = None
         self._told_of_other_rank = False
-        self._open_folder(folder, name, command)
+        self._open_folder(folder, name, command, policy)
+        self._take_precautions(snapshot_every, early_warning, gate)
         live = LiveTracer(audit_seconds, audit_share) if audit_seconds or audit_share else None
-        self.watcher = Watcher(self._report, self._log, mode, policy, live)
+        self.watcher = Watcher(self._report, self._log, mode, self.policy.in_the_watchers_words, live)
+        self.watcher.go_back = self._go_back
         self.watcher.start()
 
     def __enter__(self) -> Session:
@@ -99,16 +113,25 @@ class Session:
         try:
             self.watcher.finish()
         finally:
+            if self._gated:
+                self._gated = False
+                checkpoint_gate.uninstall()
+            if self.precautions is not None:
+                self.precautions.close()
             if self.folder is not None:
                 self._write(self.folder.close)
-            if self.skipped > 1:
-                warn(say("watch.skipped_in_all", count=self.skipped, path=self._folder_text()))
-                self.skipped = 0
+            if self.decisions.skipped > 1:
+                warn(say("watch.skipped_in_all", count=self.decisions.skipped, path=self._folder_text()))
+                self.decisions.skipped = 0
 
     # The run folder
 
     def _open_folder(
-        self, folder: str | os.PathLike[str] | None, name: str, command: tuple[str, ...]
+        self,
+        folder: str | os.PathLike[str] | None,
+        name: str,
+        command: tuple[str, ...],
+        policy: str | Policy,
     ) -> None:
         try:
             wanted = None if folder is None else Path(folder)
@@ -116,7 +139,7 @@ class Session:
             if sentence is not None:
                 warn(sentence)
             if self.folder is not None and self.rank == 0:
-                run = describe_run(command, self.policy)
+                run = describe_run(command, str(policy))
                 self._write(lambda: self.folder.write_run(run) if self.folder is not None else None)
         except Exception as error:
             self.folder = None
@@ -132,8 +155,25 @@ class Session:
                 path = self._folder_text()
                 warn(say("watch.steps_not_written", rank=self.rank, path=path, why=reason(error)))
 
+    def _take_precautions(self, every: int, early_warning: bool, gate: bool) -> None:
+        try:
+            where = None if self.folder is None else self.folder.path / "last-good"
+            self.precautions = Precautions(self.policy, where, every, early_warning)
+            if gate:
+                checkpoint_gate.install()
+                self._gated = True
+        except NanwatchError:
+            raise
+        except Exception as error:
+            warn(say("watch.no_precautions", why=describe(error)))
+
     def _log(self, facts: StepFacts) -> None:
         self.history.append(facts)
+        if self.precautions is not None:
+            alarms = self.precautions.step_done(facts, self.watcher)
+            for alarm in alarms:
+                self._warn_early(alarm)
+            self.precautions.lower_after(alarms, self.watcher)
         folder = self.folder
         if folder is not None and not self._log_broken:
             self._write(lambda: folder.append_step(self.rank, facts))
@@ -148,20 +188,41 @@ class Session:
         if trouble.seen_in == "rank":
             return self._follow_the_other_rank(trouble.step)
         if len(self.incidents) >= MOST_LOCATED and not trouble.scaler_search:
-            self.skipped += can_skip and self.policy == "skip"
-            return self.policy
+            return self._decide(trouble.step, can_skip)
         located = locate(trouble, self.watcher.calls)
         if located is None:
             return None
-        incident = self._incident(located, action_of(self.policy, can_skip), trouble.seen_in)
+        damaged = located.phase == "weights" and not self.watcher.lockstep.groups
+        decided = self._decide(trouble.step, can_skip, damaged)
+        incident = self._incident(located, action_of(decided), trouble.seen_in)
         if trouble.parts and incident.action == "skipped":
             incident = self._keep_good_parts(incident, trouble)
         incident, path = self._settle(incident, trouble, located)
-        if self.policy == "raise":
+        if decided == "raise":
             self.stopped_by_incident = True
             raise NonFiniteError(_sentence(incident, path), incident)
-        self.skipped += incident.action == "skipped"
-        return self.policy
+        return decided
+
+    def _decide(self, step: int, can_skip: bool, damaged: bool = False) -> str:
+        can_roll_back = self.precautions is not None and self.precautions.ready
+        return self.decisions.decide(step, can_skip, can_roll_back, damaged)
+
+    def _go_back(self) -> None:
+        """To the last good state; if there is none after all, the program stops here."""
+        try:
+            if self.precautions is not None:
+                self.precautions.roll_back(self.watcher)
+        except NanwatchError as error:
+            self.stopped_by_incident = True
+            incident = self.incidents[-1] if self.incidents else None
+            raise NonFiniteError(say("watch.not_rolled_back", why=error), incident) from None
+
+    def _warn_early(self, alarm: Alarm) -> None:
+        self.warnings.append(alarm)
+        warn(alarm.sentence())
+        folder = self.folder
+        if folder is not None and not self._log_broken:
+            self._write(lambda: folder.append_warning(self.rank, alarm))
 
     def _keep_good_parts(self, incident: Incident, trouble: Trouble) -> Incident:
         """Of several micro-batches only the bad ones are left out, where that can be done."""
@@ -179,14 +240,14 @@ class Session:
     def _follow_the_other_rank(self, step: int) -> str:
         """Another rank's step is bad and it reports it; this one only does the same."""
         sentence = say("watch.other_rank", step=step, path=self._folder_text())
-        if self.policy == "raise":
+        decided = self._decide(step, True)
+        if decided == "raise":
             self.stopped_by_incident = True
             raise NonFiniteError(sentence)
         if not self._told_of_other_rank:
             self._told_of_other_rank = True
             warn(sentence)
-        self.skipped += self.policy == "skip"
-        return self.policy
+        return decided
 
     def _settle(self, incident: Incident, trouble: Trouble, located: Located) -> tuple[Incident, str | None]:
         """Written before it is explained: whoever kills the program meanwhile still has the place."""
@@ -332,12 +393,13 @@ class Session:
 
 
 def watch(
-    *watched: Any, policy: str = "raise", mode: str = "auto", dir: Any = None, **options: Any
+    *watched: Any, policy: str | Policy = "raise", mode: str = "auto", dir: Any = None, **options: Any
 ) -> Session:
     """Watch this program from here on: `nanwatch.watch(model, optimizer)`.
 
     The model and the optimizer may be named for the reader's sake; every module and optimizer of the
-    process is followed. `policy`: "raise", "skip" or "observe". `mode`: "host", "device" (fused
+    process is followed. `policy`: "raise", "skip", "rollback", "survive" or "observe", or a
+    `nanwatch.Policy`. `mode`: "host", "device" (fused
     optimizers) or "auto". Returns a session: `with nanwatch.watch(...)`, or `.close()` when done.
     """
     for thing in watched:

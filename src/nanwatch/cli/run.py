@@ -25,14 +25,22 @@ HELP = """usage: nanwatch run [options] SCRIPT [args…]
 Options come before SCRIPT; what follows it belongs to the script.
   --dir DIR         the run folder (default: nanwatch-runs/<time>-<script>)
   --policy POLICY   raise: stop at the first bad step, exit code 3 (default)
-                    skip: leave a bad step out and go on
+                    skip: leave a bad step out, as if its batch had never come, and go on
+                    rollback: go back to the last good state and go on
+                    survive: skip, then roll back with half the rate, then stop
                     observe: only report
+                    zero: replace by 0 what is not finite; for debugging only
+  --skip-in-a-row N, --skip-per-thousand N, --rollbacks N, --rate-factor F
+                    the numbers of the policy, instead of its own
+  --snapshot-every N  steps between two good states that a policy may go back to (default 100)
   --mode MODE       host: one scalar read per step; device: no read, for fused optimizers;
                     auto: device where it can be (default)
   --audit-seconds S trace every op until tracing has cost S seconds (default 5)
   --audit-share F   afterwards trace a step now and then, within this share of the time (default 0.01)
   --checklist       after a bad step, also print a report: checklist, debugging steps, all causes
   --no-explain      only say where it was born; do not look for the cause
+  --no-early-warning  say nothing before a bad step
+  --no-gate         let checkpoints with non-finite values be written under their own name
   --help            this text
 
 Exits with the script's own code, 3 if a non-finite value stopped it, 2 if it could not be run."""
@@ -47,6 +55,11 @@ class Options:
     audit_share: float | None = None
     checklist: bool = False
     explain: bool = True
+    early_warning: bool = True
+    gate: bool = True
+    snapshot_every: int | None = None
+    limits: dict[str, float] = field(default_factory=dict)
+    """Numbers of the policy."""
     module: str | None = None
     rest: list[str] = field(default_factory=list)
 
@@ -54,6 +67,11 @@ class Options:
 EXAMPLES = {
     "--dir": "--dir runs/today",
     "--policy": "--policy skip",
+    "--skip-in-a-row": "--skip-in-a-row 3",
+    "--skip-per-thousand": "--skip-per-thousand 10",
+    "--rollbacks": "--rollbacks 2",
+    "--rate-factor": "--rate-factor 0.5",
+    "--snapshot-every": "--snapshot-every 100",
     "--mode": "--mode host",
     "--audit-seconds": "--audit-seconds 5",
     "--audit-share": "--audit-share 0.01",
@@ -61,7 +79,13 @@ EXAMPLES = {
 }
 
 
-FLAGS = {"--checklist": ("checklist", True), "--no-explain": ("explain", False)}
+FLAGS = {
+    "--checklist": ("checklist", True),
+    "--no-explain": ("explain", False),
+    "--no-early-warning": ("early_warning", False),
+    "--no-gate": ("gate", False),
+}
+LIMITS = ("--skip-in-a-row", "--skip-per-thousand", "--rollbacks", "--rate-factor")
 
 
 def main(arguments: list[str]) -> int:
@@ -114,10 +138,26 @@ def parse(arguments: list[str]) -> Options | None:
 
 
 def _set(options: Options, option: str, value: str) -> None:
-    from nanwatch.act.policy import check_policy
+    from nanwatch.act.policy import policy_of
 
     if option == "--policy":
-        options.policy = check_policy(value)
+        policy_of(value)
+        options.policy = value
+    elif option in LIMITS or option == "--snapshot-every":
+        number = _number(value)
+        whole = number is not None and number == int(number)
+        if (
+            number is None
+            or (not whole and option != "--rate-factor")
+            or (option == "--snapshot-every" and not number)
+        ):
+            raise NanwatchError(say("cli.not_a_number", option=option, value=value, example=EXAMPLES[option]))
+        name = option.removeprefix("--").replace("-", "_")
+        if option == "--snapshot-every":
+            options.snapshot_every = int(number)
+        else:
+            options.limits[name] = number if option == "--rate-factor" else int(number)
+            policy_of(options.policy, **options.limits)
     elif option == "--mode":
         if value not in ("auto", "host", "device"):
             raise NanwatchError(say("watch.unknown_mode", mode=value, choices="auto, host, device"))
@@ -143,25 +183,28 @@ def _number(value: str) -> float | None:
 
 
 def run_watched(program: Program, options: Options) -> int:
+    from nanwatch.act.policy import policy_of
     from nanwatch.adapters.plain import Session
     from nanwatch.watching.stack import treat_as_user_code
 
     program.prepare()
     treat_as_user_code(program.folder)
-    audit: dict[str, Any] = {
+    given: dict[str, Any] = {
         name: value
-        for name, value in (("audit_seconds", options.audit_seconds), ("audit_share", options.audit_share))
-        if value is not None
+        for name in ("audit_seconds", "audit_share", "snapshot_every")
+        if (value := getattr(options, name)) is not None
     }
     session = Session(
-        options.policy,
+        policy_of(options.policy, **options.limits) if options.limits else options.policy,
         options.mode,
         options.dir,
         program.name,
         ("nanwatch", "run", *program.command),
         explain=options.explain,
         checklist=options.checklist,
-        **audit,
+        early_warning=options.early_warning,
+        gate=options.gate,
+        **given,
     )
     code, error = _run(program, session)
     try:

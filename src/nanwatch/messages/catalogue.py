@@ -481,18 +481,18 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     ),
     "config.watch": (
         "Detection: a step whose loss or gradients are not finite is stopped before it touches a weight, and "
-        "its op, line and cause are shown. policy=\"skip\" leaves that step out and goes on.",
+        'its op, line and cause are shown. policy="skip" leaves that step out and goes on.',
         "检测：损失或梯度出现非有限值的那一步，会在改动权重之前被停下，并给出对应的 op、代码行和原因。"
-        "policy=\"skip\" 则跳过该步并继续训练。",
+        'policy="skip" 则跳过该步并继续训练。',
     ),
     "config.demo": (
         "A small model on made-up data, a few steps of the whole schedule.",
         "用人造数据训练一个小模型，只跑整个日程中的前几步。",
     ),
     "config.accelerate_precision": (
-        "Full precision. \"fp16\" ends at 65504 and is the first thing to switch off when NaNs come; when "
-        "all is well, \"bf16\" is the next to try, since it has the range of float32.",
-        "使用全精度。\"fp16\" 的上限只有 65504，出现 NaN 时应首先关闭；训练正常后可再试 \"bf16\"，"
+        'Full precision. "fp16" ends at 65504 and is the first thing to switch off when NaNs come; when '
+        'all is well, "bf16" is the next to try, since it has the range of float32.',
+        '使用全精度。"fp16" 的上限只有 65504，出现 NaN 时应首先关闭；训练正常后可再试 "bf16"，'
         "它的范围与 float32 相同。",
     ),
     "config.accelerate_clip": (
@@ -668,8 +668,8 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     ),
     # The checkpoint gate.
     "gate.kept_aside": (
-        "nanwatch: this checkpoint is not finite: {tensors}. It was not written to {path}, where everything is "
-        "as it was; it is kept in {aside}",
+        "nanwatch: this checkpoint is not finite: {tensors}. It was not written to {path}, where everything "
+        "is as it was; it is kept in {aside}",
         "nanwatch：该检查点含有非有限值：{tensors}。没有写入 {path}，原有内容保持不变；它保存在 {aside}",
     ),
     "gate.written_anyway": (
@@ -691,123 +691,126 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "各 rank 未能就另存的名称达成一致。请在所有 rank 上启用该检查。",
     ),
     "gate.ranks_alone": (
-        "nanwatch: not all ranks have a checkpoint gate: what they save together goes through unchecked. "
-        "Switch it on in all of them.",
-        "nanwatch：并非所有 rank 都启用了检查点检查：它们共同保存的内容不再检查。请在所有 rank 上启用。",
+        "nanwatch: not all ranks came to decide about a checkpoint: no gate there, or only some ranks save. "
+        "From here on each decides for the files it writes itself, and torch.distributed.checkpoint goes through "
+        "unchecked. Switch the gate on in all ranks, and save on all.",
+        "nanwatch：并非所有 rank 都参与了检查点的判定：有的未启用检查，或只有部分 rank 在保存。"
+        "此后各 rank 只判定自己写的文件，torch.distributed.checkpoint 不再检查。请在所有 rank 上启用检查，并在所有 rank 上保存。",
     ),
     "gate.not_deleted": (
         "nanwatch: {path} is not deleted: the checkpoint that was to replace it is not finite.",
         "nanwatch：不删除 {path}：将要取代它的检查点含有非有限值。",
     ),
     "gate.failed": (
-        "nanwatch: an error of its own in the checkpoint gate ({error}). This checkpoint is saved as if the gate "
-        "were not there. Please report this line to the issue tracker of nanwatch.",
-        "nanwatch：检查点检查自身出错（{error}）。该检查点照常保存，如同没有检查。请将此行报告给 nanwatch 的问题跟踪页面。",
+        "nanwatch: an error of its own in the checkpoint gate ({error}). This checkpoint is saved as if the "
+        "gate were not there. Please report this line to the issue tracker of nanwatch.",
+        "nanwatch：检查点检查自身出错（{error}）。该检查点照常保存，如同没有检查。"
+        "请将此行报告给 nanwatch 的问题跟踪页面。",
     ),
     # The last good state.
-    "last_good.number": (
+    "snapshot.number": (
         "nanwatch.LastGood: {name} is {value}, a whole number of {least} or more was expected.",
         "nanwatch.LastGood：{name} 的取值是 {value}，这里需要不小于 {least} 的整数。",
     ),
-    "last_good.not_an_object": (
+    "snapshot.not_an_object": (
         "nanwatch.LastGood was given a {found}; a model, an optimizer, or another object with state_dict "
         "and load_state_dict was expected, for example: nanwatch.LastGood(model, optimizer, scheduler)",
         "nanwatch.LastGood 收到了 {found}；这里需要模型、优化器，或其他带有 state_dict 和 load_state_dict 的"
         "对象，例如：nanwatch.LastGood(model, optimizer, scheduler)",
     ),
-    "last_good.folder": (
+    "snapshot.folder": (
         "nanwatch.LastGood cannot write to {path} ({why}). Give another folder with dir=, or dir=None to "
         "keep snapshots in memory.",
         "nanwatch.LastGood 无法写入 {path}（{why}）。请用 dir= 指定其他目录，或用 dir=None 把快照保存在内存"
         "中。",
     ),
-    "last_good.folder_in_use": (
+    "snapshot.folder_in_use": (
         "nanwatch.LastGood: {path} is in use by another LastGood. Give each training a folder of its own.",
         "nanwatch.LastGood：{path} 正被另一个 LastGood 使用。请为每个训练指定单独的目录。",
     ),
-    "last_good.not_taken": (
+    "snapshot.not_taken": (
         "nanwatch: no snapshot at step {step} ({error}). Training goes on; the snapshots before it are "
         "untouched.",
         "nanwatch：第 {step} 步未能生成快照（{error}）。训练继续，之前的快照不受影响。",
     ),
-    "last_good.not_kept": (
+    "snapshot.not_kept": (
         "nanwatch: the snapshot of step {step} could not be kept ({error}). Training goes on; the snapshots "
         "before it are untouched, and the next one is tried when it is due.",
         "nanwatch：第 {step} 步的快照无法保存（{error}）。训练继续，之前的快照不受影响，下一次到期时会再次尝"
         "试。",
     ),
-    "last_good.not_finite": (
+    "snapshot.not_finite": (
         "nanwatch: no snapshot at step {step}: {name} holds NaN or Inf. The last good snapshots are kept.",
         "nanwatch：第 {step} 步不生成快照：{name} 含有 NaN 或 Inf。之前的正常快照继续保留。",
     ),
-    "last_good.left_out": (
+    "snapshot.left_out": (
         "nanwatch: snapshots cannot hold {keys}: only tensors, numbers, text, lists and dicts. Going back "
         "leaves that as it is then; everything else is put back.",
         "nanwatch：快照无法保存 {keys}：只能保存张量、数字、文本、列表和字典。回退时这些内容保持当时的样子，"
         "其余全部恢复。",
     ),
-    "last_good.none": (
+    "snapshot.none": (
         "nanwatch: there is no snapshot to go back to: none has been kept yet. Call step() on the LastGood "
         "after each optimizer step, from the first on.",
         "nanwatch：没有可以回退的快照：尚未保存过任何快照。请从第一步起，在每次优化器更新之后调用 LastGood "
         "的 step()。",
     ),
-    "last_good.none_usable": (
+    "snapshot.none_usable": (
         "nanwatch: there is no snapshot to go back to: every one on this or another rank was passed over "
         "(the lines before say why). Nothing was changed.",
         "nanwatch：没有可以回退的快照：本进程或其他进程的快照全部被跳过（原因见前面各行）。没有做任何改动。",
     ),
-    "last_good.passed_over": (
+    "snapshot.passed_over": (
         "nanwatch: the snapshot {snapshot} is passed over: {why}",
         "nanwatch：跳过快照 {snapshot}：{why}",
     ),
-    "last_good.holds_non_finite": ("{name} holds NaN or Inf.", "{name} 含有 NaN 或 Inf。"),
-    "last_good.other_objects": (
+    "snapshot.holds_non_finite": ("{name} holds NaN or Inf.", "{name} 含有 NaN 或 Inf。"),
+    "snapshot.other_objects": (
         "it was taken of {found} objects, and there are {expected} now.",
         "它保存了 {found} 个对象，而现在有 {expected} 个。",
     ),
-    "last_good.other_class": (
+    "snapshot.other_class": (
         "it holds the state of a {found}, where there is a {expected} now.",
         "它保存的是 {found} 的状态，而现在对应的对象是 {expected}。",
     ),
-    "last_good.only_in_snapshot": (
+    "snapshot.only_in_snapshot": (
         "it is of another model: {thing} has no {name}.",
         "它属于另一个模型：{thing} 中没有 {name}。",
     ),
-    "last_good.not_in_snapshot": (
+    "snapshot.not_in_snapshot": (
         "it is of another model: it has no {name} of {thing}.",
         "它属于另一个模型：其中没有 {thing} 的 {name}。",
     ),
-    "last_good.other_shape": (
+    "snapshot.other_shape": (
         "it is of another model: {name} is {there} in it and {here} now.",
         "它属于另一个模型：{name} 在快照中是 {there}，现在是 {here}。",
     ),
-    "last_good.other_groups": (
+    "snapshot.other_groups": (
         "the parameter groups of {thing} are others now.",
         "{thing} 的参数组与现在不同。",
     ),
-    "last_good.refused": (
+    "snapshot.refused": (
         "{thing} does not take its state ({error}).",
         "{thing} 不接受其中的状态（{error}）。",
     ),
-    "last_good.other_ranks": (
+    "snapshot.other_ranks": (
         "it was taken on {found} ranks, and there are {expected} now.",
         "它由 {found} 个进程生成，而现在有 {expected} 个。",
     ),
-    "last_good.other_schema": (
+    "snapshot.other_schema": (
         "it was written by another version of nanwatch (schema {found}, expected {expected}).",
         "它由另一版本的 nanwatch 写出（schema {found}，需要 {expected}）。",
     ),
-    "last_good.file_missing": ("{file} is missing.", "缺少 {file}。"),
-    "last_good.file_size": (
+    "snapshot.file_missing": ("{file} is missing.", "缺少 {file}。"),
+    "snapshot.file_size": (
         "{file} has {found} bytes, {expected} were written.",
         "{file} 有 {found} 字节，写入时是 {expected} 字节。",
     ),
-    "last_good.file_changed": (
+    "snapshot.file_changed": (
         "{file} is not as it was written (its checksum differs).",
         "{file} 与写入时不同（校验和不符）。",
     ),
-    "last_good.ranks_missing": (
+    "snapshot.ranks_missing": (
         "nanwatch: rank {ranks} did not call rollback() within {seconds} seconds. Every rank must call it; "
         "nothing was changed on this one.",
         "nanwatch：进程 {ranks} 在 {seconds} 秒内没有调用 rollback()。每个进程都必须调用它；本进程没有做任何"
@@ -815,20 +818,20 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     ),
     # Clipping.
     "clip.nothing_done": (
-        "nanwatch: gradients are not finite: {tensors}. Nothing was clipped, all gradients are as they were. Leave "
-        "this step out: if norm.finite: optimizer.step()",
+        "nanwatch: gradients are not finite: {tensors}. Nothing was clipped, all gradients are as they were. "
+        "Leave this step out: if norm.finite: optimizer.step()",
         "nanwatch：梯度含有非有限值：{tensors}。未做裁剪，所有梯度保持原样。请跳过这一步："
         "if norm.finite: optimizer.step()",
     ),
     "clip.refused": (
-        "gradients are not finite: {tensors}. Nothing was clipped, all gradients are as they were. To get the norm "
-        "instead of this error, set error_if_nonfinite=False",
+        "gradients are not finite: {tensors}. Nothing was clipped, all gradients are as they were. To get "
+        "the norm instead of this error, set error_if_nonfinite=False",
         "梯度含有非有限值：{tensors}。未做裁剪，所有梯度保持原样。若要返回范数而不是报错，请设置 "
         "error_if_nonfinite=False",
     ),
     "clip.replaced": (
-        "nanwatch: FOR DEBUGGING ONLY: replace_nonfinite_by_zero has put 0 in the place of gradients that are not "
-        "finite: {tensors}. This hides the fault and bends the training; never leave it on.",
+        "nanwatch: FOR DEBUGGING ONLY: replace_nonfinite_by_zero has put 0 in the place of gradients that "
+        "are not finite: {tensors}. This hides the fault and bends the training; never leave it on.",
         "nanwatch：仅供调试：replace_nonfinite_by_zero 已将非有限的梯度替换为 0：{tensors}。"
         "这会掩盖故障并扭曲训练，切勿长期开启。",
     ),
@@ -837,8 +840,8 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "不在本 rank，而在其他 rank，或其范数超出 float64 的范围",
     ),
     "clip.which_optimizer": (
-        "nanwatch.clip_grad_norm_ was given a scaler that has not unscaled its gradients yet, and no optimizer. "
-        "Say whose they are: clip_grad_norm_(..., scaler=scaler, optimizer=optimizer)",
+        "nanwatch.clip_grad_norm_ was given a scaler that has not unscaled its gradients yet, and no "
+        "optimizer. Say whose they are: clip_grad_norm_(..., scaler=scaler, optimizer=optimizer)",
         "nanwatch.clip_grad_norm_ 收到的 scaler 尚未对梯度反缩放，且没有给出 optimizer。请指明其所属："
         "clip_grad_norm_(..., scaler=scaler, optimizer=optimizer)",
     ),

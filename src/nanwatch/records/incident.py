@@ -11,7 +11,7 @@ SCHEMA = 1
 KINDS = ("nan", "inf")
 PHASES = ("data", "weights", "forward", "loss", "backward", "optimizer")
 CERTAINTIES = ("proved", "likely", "possible", "unknown")
-ACTIONS = ("raised", "skipped", "rolled-back", "observed")
+ACTIONS = ("raised", "skipped", "rolled-back", "observed", "zeroed")
 SEEN_IN = ("loss", "gradients", "output", "weights", "exception", "trace", "hyperparameter", "rank")
 LOCATED_BY = ("live trace", "replay", "recorded facts")
 

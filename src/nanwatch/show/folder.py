@@ -21,6 +21,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from nanwatch.messages import say
 from nanwatch.records import Incident, Run, StepFacts, from_json, to_json
@@ -89,6 +90,12 @@ class RunFolder:
         if log is None:
             log = self._logs[rank] = StepLog(self.path / steps_file(rank))
         log.append(facts)
+
+    def append_warning(self, rank: int, alarm: Any) -> None:
+        """One line for `warnings-rank<rank>.jsonl`, at once: warnings are rare."""
+        line = {**to_json(alarm), "sentence": alarm.sentence()}
+        with (self.path / f"warnings-rank{rank}.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
 
     def flush(self) -> None:
         for log in self._logs.values():

@@ -24,13 +24,14 @@ class Aftermath:
 
     def __init__(self, watcher: Watcher) -> None:
         self._watcher = watcher
-        self._still: dict[int, list[tuple[Any, str]]] = {}
-        """id of the optimizer -> (object, method) that does nothing the next time it is called."""
+        self._still: dict[int, list[tuple[Any, type]]] = {}
+        """id of the optimizer -> objects of which a method does nothing when it is called next, and what they
+        are else."""
         self._written: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         """id -> a tensor that the program has changed since, and what it held."""
 
-    def begins(self, optimizer: Optimizer, tape: Tape, updates: int) -> None:
-        """`updates`: how many this optimizer has made while it was watched."""
+    def begins(self, optimizer: Optimizer, weights: list[torch.Tensor], tape: Tape, updates: int) -> None:
+        """`updates`: how many this optimizer, of these weights, has made while it was watched."""
         first = next((e for e in tape.entries if e.kind == "module" and e.rng is not None), None)
         if first is not None and first.rng is not None:
             first.rng.put_back()
@@ -41,12 +42,12 @@ class Aftermath:
             ):
                 held.append(_stand_still(scheduler, "step"))
         held += [_stand_still(average, "update_parameters") for average in living(AveragedModel)]
-        self._watch_averages(optimizer)
+        self._watch_averages(weights)
 
     def step_begins(self, optimizer: Optimizer) -> None:
         """All is as usual again for this optimizer."""
-        for thing, method in self._still.pop(id(optimizer), ()):
-            thing.__dict__.pop(method, None)
+        for thing, kind in self._still.pop(id(optimizer), ()):
+            thing.__class__ = kind
 
     def model_called(self) -> None:
         """Averages of the weights that the program keeps by hand are as they were before the update."""
@@ -59,14 +60,13 @@ class Aftermath:
     def over(self) -> None:
         self.model_called()
         for held in self._still.values():
-            for thing, method in held:
-                thing.__dict__.pop(method, None)
+            for thing, kind in held:
+                thing.__class__ = kind
         self._still.clear()
 
-    def _watch_averages(self, optimizer: Optimizer) -> None:
+    def _watch_averages(self, weights: list[torch.Tensor]) -> None:
         """What is changed in place now and looks like a weight, but is none and no gradient: a moving average
         of them."""
-        weights = [p for group in optimizer.param_groups for p in group["params"]]
         shapes = {(p.shape, p.dtype) for p in weights}
         others = {id(t) for p in weights for t in (p, p.grad) if t is not None}
 
@@ -94,11 +94,13 @@ def _each_step(scheduler: Any, updates: int) -> bool:
     return calls >= 0 and 2 * calls >= updates
 
 
-def _stand_still(thing: Any, method: str) -> tuple[Any, str]:
-    """The next call of this method does nothing."""
+def _stand_still(thing: Any, method: str) -> tuple[Any, type]:
+    """The next call of this method does nothing. A class of its own for that time: what is put on the object
+    itself would be in its state_dict."""
+    kind = type(thing)
 
     def nothing(*args: Any, **kwargs: Any) -> None:
-        thing.__dict__.pop(method, None)
+        thing.__class__ = kind
 
-    thing.__dict__[method] = nothing
-    return thing, method
+    thing.__class__ = type(kind.__name__, (kind,), {method: nothing, "__module__": kind.__module__})
+    return thing, kind

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +48,14 @@ class Copies:
                 weight.copy_(before)
         self.optimizer.state.clear()
         self.optimizer.state.update(self.state)
+
+
+def replace_by_zero(tensors: Iterable[torch.Tensor]) -> None:
+    """In place. It hides a fault and is for debugging only."""
+    with torch.no_grad():
+        for tensor in tensors:
+            if tensor.is_floating_point() or tensor.is_complex():
+                torch.nan_to_num(tensor, 0.0, 0.0, 0.0, out=tensor)
 
 
 def _copied(value: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.optim import Optimizer
 
+from nanwatch.watching.sentinel import weights_of
 from nanwatch.watching.stack import take_stack
 
 if TYPE_CHECKING:
@@ -83,8 +84,10 @@ class Scaling:
             began = time.perf_counter()
             action = watcher.trouble("gradients", [], optimizer, scaler_search=True)
             self._seconds += time.perf_counter() - began
-        if action == "skip":
-            watcher.updates.leave_out(optimizer)
+        if action in ("skip", "rollback"):
+            watcher.updates.leave_out(optimizer, weights_of(optimizer))
+        if action == "rollback":
+            watcher.roll_back()
         watcher.finish_step(verdict, optimizer)
 
     def stand_still(self) -> None:

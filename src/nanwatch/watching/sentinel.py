@@ -30,6 +30,10 @@ class Verdict:
     grad_norm: float | None
 
 
+def weights_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
 def gradients_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     return [g for group in optimizer.param_groups for p in group["params"] if (g := p.grad) is not None]
 

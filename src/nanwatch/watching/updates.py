@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from nanwatch.tensors import is_finite, norm_and_verdict
 from nanwatch.watching.aftermath import Aftermath
-from nanwatch.watching.held_back import Copies, EmptyGroups
+from nanwatch.watching.held_back import Copies, EmptyGroups, replace_by_zero
 from nanwatch.watching.layers import facts_of
 from nanwatch.watching.sentinel import (
     LATE_STEPS,
@@ -23,6 +23,7 @@ from nanwatch.watching.sentinel import (
     gradients_of,
     supports_found_inf,
     total_norm,
+    weights_of,
 )
 from nanwatch.watching.stack import Stack, take_stack
 from nanwatch.watching.step import Step
@@ -58,6 +59,12 @@ class Updates:
 
     def made(self, optimizer: Optimizer) -> None:
         self.optimizers.add(optimizer)
+
+    @property
+    def active(self) -> list[Optimizer]:
+        """The optimizers that have made an update, the first one first."""
+        living = {id(optimizer): optimizer for optimizer in self.optimizers}
+        return [living[key] for key in self._made if key in living]
 
     # A step
 
@@ -95,7 +102,7 @@ class Updates:
         if live is not None and live.active:
             live.pause()
             if live.bad_update():
-                watcher.trouble("weights", [], optimizer, prevented=False)
+                self._went_bad(optimizer, [])
             models = [e.call for e in watcher.recorder.tape.entries if isinstance(e.call, nn.Module)]
             self._step.notable.update(facts_of(optimizer, models))
         if watcher.fingerprints is not None:
@@ -105,6 +112,11 @@ class Updates:
             return
         watcher.finish_step(verdict, optimizer)
         watcher.listen()
+
+    def _went_bad(self, optimizer: Optimizer, sinks: list[tuple[str, torch.Tensor]]) -> None:
+        """An update has made bad weights: the only way on is back."""
+        if self._watcher.trouble("weights", sinks, optimizer, prevented=False) == "rollback":
+            self._watcher.roll_back()
 
     def _judge_hyperparameters(self, optimizer: Optimizer) -> None:
         """A rate that a schedule made NaN or Inf spoils every weight: stop before it is used. (With a live
@@ -147,13 +159,22 @@ class Updates:
     def _act_on(self, verdict: Verdict, optimizer: Optimizer) -> None:
         watcher = self._watcher
         sinks = watcher.bad_losses() + [("gradient", g) for g in gradients_of(optimizer) if not is_finite(g)]
-        if watcher.trouble(verdict.bad or "", sinks, optimizer, parts=self._has_parts()) != "skip":
+        action = watcher.trouble(verdict.bad or "", sinks, optimizer, parts=self._has_parts())
+        if action == "zero":
+            replace_by_zero(gradients_of(optimizer))
+        if action not in ("skip", "rollback"):
             return
         if watcher.good_parts is not None:
             self._go_on_without_the_bad_parts(optimizer)
             return
-        self.leave_out(optimizer)
-        self._hold_back(optimizer)
+        weights = weights_of(optimizer)
+        if action == "rollback":
+            self.leave_out(optimizer, weights)
+            watcher.roll_back()
+            self._hold_back(optimizer)
+        else:
+            self._hold_back(optimizer)
+            self.leave_out(optimizer, weights)
 
     def _has_parts(self) -> bool:
         """Whether good micro-batches may be kept: not where a scaler or another rank has had its say."""
@@ -171,13 +192,14 @@ class Updates:
             clip()
         self._step.verdict = replace(self._step.verdict, bad=None)
 
-    def leave_out(self, optimizer: Optimizer) -> None:
+    def leave_out(self, optimizer: Optimizer, weights: list[torch.Tensor]) -> None:
         """All but the update itself as if the batch of this step had never come."""
         watcher = self._watcher
         watcher.event("skip")
         watcher.recorder.put_buffers_back(watcher.recorder.tape)
         watcher.scaling.stand_still()
-        self.aftermath.begins(optimizer, watcher.recorder.tape, self._made.get(id(optimizer), 0))
+        made = self._made.get(id(optimizer), 0)
+        self.aftermath.begins(optimizer, weights, watcher.recorder.tape, made)
 
     def _hold_back(self, optimizer: Optimizer) -> None:
         if self._copies is None:
@@ -304,10 +326,9 @@ class Updates:
         optimizer = self.last.optimizer() if self.last is not None else None
         if optimizer is None:
             return
-        every = [p for group in optimizer.param_groups for p in group["params"]]
-        bad = [("parameter", p.detach()) for p in every if not is_finite(p)]
+        bad = [("parameter", p.detach()) for p in weights_of(optimizer) if not is_finite(p)]
         if bad:
-            self._watcher.trouble("weights", bad, optimizer, prevented=False)
+            self._went_bad(optimizer, bad)
 
     # Clipping
 

@@ -26,6 +26,7 @@ from nanwatch.watching.about_models import (
 from nanwatch.watching.fingerprints import Fingerprints
 from nanwatch.watching.first_look import look_at
 from nanwatch.watching.following import Following
+from nanwatch.watching.held_back import replace_by_zero
 from nanwatch.watching.module_calls import ModuleCalls
 from nanwatch.watching.outside import OutsideMode
 from nanwatch.watching.randomness import Rng
@@ -90,6 +91,8 @@ class Watcher:
         """The backward that is under way."""
         self._pending_output: Any = None
         self._trained: dict[tuple[int, int], bool] = {}
+        self.go_back: Callable[[], None] | None = None
+        """Puts the last good state back."""
         self.good_parts: Any = None
         """Of the last trouble: what its step is without its bad micro-batches."""
         self._closed = True
@@ -313,7 +316,8 @@ class Watcher:
     def _judge_output(self, entry: Entry, outputs: Any) -> None:
         bad = [t for t in tensors_in(outputs) if not is_finite(t)]
         if bad:
-            self.trouble("output", [("output", t) for t in bad])
+            if self.trouble("output", [("output", t) for t in bad]) == "zero":
+                replace_by_zero(t.detach() for t in bad)
         else:
             self.judge_silent_damage(None)
 
@@ -477,6 +481,11 @@ class Watcher:
             self.now.updating = self._inside = False
             raise error
         return action
+
+    def roll_back(self) -> None:
+        """Back to the last good state, if the session keeps one."""
+        if self.go_back is not None:
+            self.go_back()
 
     def bad_losses(self) -> list[tuple[str, torch.Tensor]]:
         return [("loss", loss) for loss in self.now.losses if not is_finite(loss)]

@@ -1,0 +1,140 @@
+"""What a session keeps ready for the day of the fault: the last good state, and an eye on the curves."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.swa_utils import AveragedModel
+
+from nanwatch.act.alarm import Alarm, rate_factor
+from nanwatch.act.early_warning import EarlyWarning
+from nanwatch.act.policy import Policy
+from nanwatch.act.snapshots import LastGood
+from nanwatch.messages import say
+from nanwatch.watching.about_models import living
+from nanwatch.watching.shield import warn
+
+if TYPE_CHECKING:
+    from nanwatch.records import StepFacts
+    from nanwatch.watching.watcher import Watcher
+
+RATES = ("lr", "initial_lr", "max_lr", "min_lr")
+"""Settings of a parameter group that are learning rates: schedules keep theirs there."""
+LOWEST = 1e-3
+"""A warning never brings a rate below this share of what it was at the first warning."""
+NO_GOOD_STEP = frozenset(("skip", "skip-part", "incident", "scaler-skip", "held-back"))
+
+
+class Precautions:
+    """Snapshots where the policy may go back, early warnings always."""
+
+    def __init__(
+        self, policy: Policy, folder: str | os.PathLike[str] | None, every: int, warnings: bool = True
+    ) -> None:
+        self._policy = policy
+        self.last_good = LastGood(every=every, dir=folder) if policy.rollbacks else None
+        self._early = EarlyWarning() if warnings else None
+        self._rate = 1.0
+        """The learning rates of the run are this times the program's."""
+        self._rate_at: dict[int, float] = {}
+        """Step of a snapshot -> the same then."""
+        self._lowest: dict[int, float] = {}
+        """id of an optimizer -> the rate below which no warning brings it."""
+        self._known = 0
+
+    @property
+    def ready(self) -> bool:
+        """Whether there is something to go back to."""
+        return bool(self._rate_at)
+
+    def step_done(self, facts: StepFacts, watcher: Watcher) -> tuple[Alarm, ...]:
+        """After a step that went well. The warnings that it gives rise to."""
+        alarms = () if self._early is None else self._early.see(facts)
+        if self.last_good is not None and not NO_GOOD_STEP & set(facts.events):
+            self._take_along(watcher)
+            self._rate_at.setdefault(facts.step, self._rate)
+            self.last_good.step(facts.step)
+        return alarms
+
+    def lower_after(self, alarms: Iterable[Alarm], watcher: Watcher) -> None:
+        """As the policy wants: a rise that would overflow is met with a lower rate."""
+        for alarm in alarms if self._policy.lower_rate_on_warning else ():
+            wanted = self._policy.rate_factor if self._policy.rate_factor < 1 else 0.5
+            for optimizer in watcher.updates.active:
+                rate = max((float(g["lr"]) for g in optimizer.param_groups if "lr" in g), default=0.0)
+                lowest = self._lowest.setdefault(id(optimizer), LOWEST * rate)
+                factor = rate_factor(alarm, rate, lowest, wanted)
+                if factor < 1:
+                    scale_rates(optimizer, factor)
+                    warn(
+                        say(
+                            "early.rate_lowered",
+                            step=alarm.step,
+                            before=f"{rate:g}",
+                            after=f"{rate * factor:g}",
+                        )
+                    )
+
+    def roll_back(self, watcher: Watcher) -> None:
+        """Everything as it was in the last good state, but for a lower learning rate."""
+        if self.last_good is None:
+            return
+        step = self.last_good.rollback()
+        self._rate *= self._policy.rate_factor
+        lower = self._rate / self._rate_at.get(step, 1.0)
+        for optimizer in watcher.updates.active:
+            scale_rates(optimizer, lower)
+        warn(say("watch.rolled_back", step=step, factor=f"{self._rate:g}"))
+
+    def close(self) -> None:
+        if self.last_good is not None:
+            self.last_good.close()
+
+    def _take_along(self, watcher: Watcher) -> None:
+        """The objects that training changes: models that were called, optimizers, schedules, scalers and
+        averages. Looked for again when another optimizer has turned up."""
+        optimizers = watcher.updates.active
+        if self.last_good is None or len(optimizers) == self._known:
+            return
+        self._known = len(optimizers)
+        models = [e.call for e in watcher.recorder.tape.entries if isinstance(e.call, nn.Module)]
+        schedules = [s for s in living(LRScheduler) if any(s.optimizer is o for o in optimizers)]
+        scalers = [s for s in living(torch.amp.GradScaler) if s.is_enabled()]
+        averages = [a for a in living(AveragedModel) if any(_alike(a.module, m) for m in models)]
+        found: list[Any] = [*models, *optimizers, *schedules, *scalers, *averages]
+        self.last_good.add(*found)
+
+
+def _alike(average: nn.Module, model: nn.Module) -> bool:
+    return [p.shape for p in average.parameters()] == [p.shape for p in model.parameters()]
+
+
+def scale_rates(optimizer: Any, factor: float) -> None:
+    """The learning rates of an optimizer and of its schedules, from here on times `factor`."""
+    if factor == 1:
+        return
+    for group in optimizer.param_groups:
+        for name in RATES:
+            if isinstance(group.get(name), (int, float)):
+                group[name] *= factor
+            elif isinstance(group.get(name), torch.Tensor):
+                group[name].mul_(factor)
+    for schedule in living(LRScheduler):
+        if schedule.optimizer is optimizer:
+            _scale_schedule(schedule, lambda rate: rate * factor)
+
+
+def _scale_schedule(schedule: Any, scaled: Callable[[float], float]) -> None:
+    for name in ("base_lrs", "_last_lr", "max_lrs", "min_lrs"):
+        rates = getattr(schedule, name, None)
+        if isinstance(rates, list):
+            setattr(schedule, name, [scaled(r) if isinstance(r, (int, float)) else r for r in rates])
+    for name in ("eta_min",):
+        rate = getattr(schedule, name, None)
+        if isinstance(rate, (int, float)):
+            setattr(schedule, name, scaled(rate))
