@@ -46,10 +46,10 @@ class OnDisk:
             self._folder = folder.resolve()
             self._mark = os.getpid(), self._folder / f"rank{rank}.lock"
             if self._mark in _locked:  # before it is opened: closing it would undo the lock
-                raise NanwatchError(say("last_good.folder_in_use", path=self._folder))
+                raise NanwatchError(say("snapshot.folder_in_use", path=self._folder))
             self._lock = self._mark[1].open("w")
         except OSError as error:
-            raise NanwatchError(say("last_good.folder", path=folder, why=error.strerror)) from error
+            raise NanwatchError(say("snapshot.folder", path=folder, why=error.strerror)) from error
         self._claim()
         for left in self._folder.glob(f"*-rank{rank}.*"):
             if left.suffix in (".part", ".gone"):  # what a killed process left behind
@@ -89,15 +89,15 @@ class OnDisk:
         path = self._paths()[id]
         manifest = _manifest(path)
         if manifest["ranks"] != self._ranks:
-            raise Unfit(say("last_good.other_ranks", found=manifest["ranks"], expected=self._ranks))
+            raise Unfit(say("snapshot.other_ranks", found=manifest["ranks"], expected=self._ranks))
         for name, (size, checksum) in manifest["files"].items():
             file = path / name
             if not file.is_file():
-                raise Unfit(say("last_good.file_missing", file=name))
+                raise Unfit(say("snapshot.file_missing", file=name))
             if file.stat().st_size != size:
-                raise Unfit(say("last_good.file_size", file=name, found=file.stat().st_size, expected=size))
+                raise Unfit(say("snapshot.file_size", file=name, found=file.stat().st_size, expected=size))
             if _checksum(file) != checksum:
-                raise Unfit(say("last_good.file_changed", file=name))
+                raise Unfit(say("snapshot.file_changed", file=name))
         content = json.loads((path / "state.json").read_text(encoding="utf-8"))
         return State(content["step"], content["outline"], read_tensors(path, content["tensors"]))
 
@@ -134,7 +134,7 @@ class OnDisk:
                 fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
             self._lock.close()
-            raise NanwatchError(say("last_good.folder_in_use", path=self._folder)) from None
+            raise NanwatchError(say("snapshot.folder_in_use", path=self._folder)) from None
         except OSError:
             pass  # a file system without locks
         _locked.add(self._mark)
@@ -144,14 +144,14 @@ def _manifest(path: Path) -> dict[str, Any]:
     try:
         line, checksum, _ = (path / MANIFEST).read_text(encoding="utf-8").split("\n")
     except OSError:
-        raise Unfit(say("last_good.file_missing", file=MANIFEST)) from None
+        raise Unfit(say("snapshot.file_missing", file=MANIFEST)) from None
     except ValueError:
-        raise Unfit(say("last_good.file_changed", file=MANIFEST)) from None
+        raise Unfit(say("snapshot.file_changed", file=MANIFEST)) from None
     if hashlib.sha256(line.encode()).hexdigest() != checksum:
-        raise Unfit(say("last_good.file_changed", file=MANIFEST))
+        raise Unfit(say("snapshot.file_changed", file=MANIFEST))
     manifest: dict[str, Any] = json.loads(line)
     if manifest["schema"] != SCHEMA:
-        raise Unfit(say("last_good.other_schema", found=manifest["schema"], expected=SCHEMA))
+        raise Unfit(say("snapshot.other_schema", found=manifest["schema"], expected=SCHEMA))
     return manifest
 
 

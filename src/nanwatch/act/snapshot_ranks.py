@@ -78,6 +78,6 @@ class Ranks:
         except Exception as error:
             missing = [str(i) for i, key in enumerate(keys) if not self._store.check([key])]
             raise NanwatchError(
-                say("last_good.ranks_missing", ranks=", ".join(missing), seconds=int(PATIENCE))
+                say("snapshot.ranks_missing", ranks=", ".join(missing), seconds=int(PATIENCE))
             ) from error
         return [self._store.get(key).decode() for key in keys]

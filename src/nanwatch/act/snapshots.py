@@ -71,7 +71,7 @@ class LastGood:
         the next `step` takes one."""
         for thing in _flat(objects):
             if not can_be_taken(thing):
-                raise NanwatchError(say("last_good.not_an_object", found=type(thing).__name__))
+                raise NanwatchError(say("snapshot.not_an_object", found=type(thing).__name__))
             if not any(thing is known for known in self._objects):
                 self._objects.append(thing)
                 self._last = None
@@ -86,7 +86,7 @@ class LastGood:
         try:
             state = take(self._objects, step)
         except Exception as error:
-            self._say_once("failed", say("last_good.not_taken", step=step, error=describe(error)))
+            self._say_once("failed", say("snapshot.not_taken", step=step, error=describe(error)))
             return
         self._working = threading.Thread(
             target=self._judge_and_keep, args=(id, state), name="nanwatch-last-good"
@@ -103,7 +103,7 @@ class LastGood:
             id, state = next(((id, s) for id in ids if (s := self._usable(id)) is not None), ("", None))
             proposals = self._ranks.proposals(id)
             if state is None or "" in proposals:
-                raise NanwatchError(say("last_good.none_usable" if some else "last_good.none"))
+                raise NanwatchError(say("snapshot.none_usable" if some else "snapshot.none"))
             agreed = min(proposals)
             if agreed != max(proposals):
                 ids = [other for other in ids if other <= agreed]
@@ -143,18 +143,18 @@ class LastGood:
         try:
             bad = what_is_not_finite(state)
             if bad is not None:
-                self._say_once("not finite", say("last_good.not_finite", step=state.step, name=bad))
+                self._say_once("not finite", say("snapshot.not_finite", step=state.step, name=bad))
                 return
             if state.left_out:
                 keys = ", ".join(state.left_out)
-                self._say_once(keys, say("last_good.left_out", keys=keys))
+                self._say_once(keys, say("snapshot.left_out", keys=keys))
             self._kept.put(id, state)
             self._said -= {"not finite", "failed"}
             self._written.append(id)
             self._ranks.tell(self._written)
             self._drop_old(state.signature())
         except Exception as error:
-            self._say_once("failed", say("last_good.not_kept", step=state.step, error=describe(error)))
+            self._say_once("failed", say("snapshot.not_kept", step=state.step, error=describe(error)))
 
     def _drop_old(self, signature: str) -> None:
         """All but the newest `keep` that every rank has, and newer ones that others may be writing. Those of
@@ -176,7 +176,7 @@ class LastGood:
             state = self._kept.get(id)
             bad = what_is_not_finite(state)
             if bad is not None:
-                raise Unfit(say("last_good.holds_non_finite", name=bad))
+                raise Unfit(say("snapshot.holds_non_finite", name=bad))
             check(state, self._objects)
             return state
         except Exception as error:
@@ -193,7 +193,7 @@ class LastGood:
 
     def _pass_over(self, id: str, error: Exception) -> None:
         why = str(error) if isinstance(error, Unfit) else describe(error)
-        self._say_once(id, say("last_good.passed_over", snapshot=self._kept.describe(id), why=why))
+        self._say_once(id, say("snapshot.passed_over", snapshot=self._kept.describe(id), why=why))
 
     def _say_once(self, what: str, sentence: str) -> None:
         if what not in self._said:
@@ -251,7 +251,7 @@ def _flat(objects: Iterable[Any]) -> Iterator[Any]:
 
 def _check_number(name: str, value: Any, least: int) -> None:
     if type(value) is not int or value < least:
-        raise NanwatchError(say("last_good.number", name=name, value=value, least=least))
+        raise NanwatchError(say("snapshot.number", name=name, value=value, least=least))
 
 
 def _is_capturing() -> bool:

@@ -87,23 +87,23 @@ def check(state: State, objects: Sequence[Any]) -> None:
     """Raises Unfit where the state is not one of these objects."""
     parts = state.outline["objects"]
     if len(parts) != len(objects):
-        raise Unfit(say("last_good.other_objects", found=len(parts), expected=len(objects)))
+        raise Unfit(say("snapshot.other_objects", found=len(parts), expected=len(objects)))
     for part, thing in zip(parts, objects, strict=True):
         if not isinstance(thing, nn.Module) and part["class"] != _class_of(thing):
-            raise Unfit(say("last_good.other_class", found=part["class"], expected=_class_of(thing)))
+            raise Unfit(say("snapshot.other_class", found=part["class"], expected=_class_of(thing)))
         now = dict(_identity(thing))
         saved = {name: [state.tensors[key] for key in keys] for name, keys in part.get("identity", ())}
         for name in [*saved, *now]:
             if name not in now or name not in saved:
-                where = "last_good.only_in_snapshot" if name in saved else "last_good.not_in_snapshot"
+                where = "snapshot.only_in_snapshot" if name in saved else "snapshot.not_in_snapshot"
                 raise Unfit(say(where, name=name, thing=_class_of(thing)))
             if not fits(saved[name], now[name]):
                 there, here = _described(saved[name]), _described(now[name])
-                raise Unfit(say("last_good.other_shape", name=name, there=there, here=here))
+                raise Unfit(say("snapshot.other_shape", name=name, there=there, here=here))
         groups = part.get("groups", ())
         sizes, sizes_now = [g["params"] for g in groups], [_shapes(g) for g in _groups(thing)]
         if sizes_now[: len(sizes)] != sizes:  # groups may have been added since
-            raise Unfit(say("last_good.other_groups", thing=part["class"]))
+            raise Unfit(say("snapshot.other_groups", thing=part["class"]))
 
 
 def put_back(state: State, objects: Sequence[Any]) -> None:
@@ -239,7 +239,7 @@ def _load_all(pairs: list[tuple[dict[str, Any], Any]], putter: Putter) -> None:
                 thing.load_state_dict(state)
         raise Unfit(
             say(
-                "last_good.refused",
+                "snapshot.refused",
                 thing=type(before[-1][0]).__name__,
                 error=f"{type(error).__name__}: {error}",
             )
