@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 import torch
-from snapshot_trainings import Training, assert_same, net, seed
+from snapshot_trainings import Training, assert_same, masked, net, seed
 from torch import nn
 
 from nanwatch import LastGood, NanwatchError
+from nanwatch.act.checkpoint_gate import checkpoint_gate
 from nanwatch.act.checkpoint_part import write_tensors
 
 FILES = ["__0_0.distcp", ".metadata", "state.json", "manifest.json"]
@@ -281,6 +282,21 @@ def test_torchs_own_tools_read_the_tensors(tmp_path: Path) -> None:
     write_tensors(tmp_path / "part", tensors)
     dcp_to_torch_save(tmp_path / "part", tmp_path / "whole.pt")
     assert_same(tensors, torch.load(tmp_path / "whole.pt", weights_only=False))
+
+
+def test_the_gate_before_checkpoints_lets_a_snapshot_pass(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    seed()
+    training = masked()
+    with checkpoint_gate(), LastGood(*training.objects, every=1, dir=tmp_path) as last_good:
+        training.step()
+        last_good.step(0)
+        good = training.bits()
+        training.spoil()
+        assert last_good.rollback() == 0
+    assert_same(good, training.bits())
+    assert capfd.readouterr().err == ""
 
 
 FULL = """

@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from nanwatch.act.checkpoint_gate import unchecked
+
 Place = list[Any]
 """A tensor's name, its file, and offset and length in it."""
 
@@ -30,8 +32,9 @@ def write_tensors(folder: Path, tensors: dict[str, Tensor]) -> list[Place]:
     writer.set_up_storage_writer(True)
     plans, metadata = planner.create_global_plan([writer.prepare_local_plan(planner.create_local_plan())])
     (plan,) = writer.prepare_global_plan(plans)
-    writing = writer.write_data(planner.finish_plan(plan), planner)
-    writing.wait()
+    with unchecked():  # what is in a snapshot is judged by itself: a mask may be infinite
+        writing = writer.write_data(planner.finish_plan(plan), planner)
+        writing.wait()
     results = writing.value()
     writer.finish(metadata, [results])
     lie = [(result.index.fqn, result.storage_data) for result in results]
