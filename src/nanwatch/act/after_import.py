@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
@@ -35,10 +34,10 @@ class AfterImport(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        work = self._work.pop(fullname, None)
-        if work is None:
+        if fullname not in self._work:
             return None
-        spec = importlib.util.find_spec(fullname)
+        others = [f for f in sys.meta_path if f is not self and hasattr(f, "find_spec")]
+        spec = next((s for f in others if (s := f.find_spec(fullname, path, target)) is not None), None)
         loader = spec.loader if spec is not None else None
         if loader is None or not hasattr(loader, "exec_module"):
             return spec
@@ -47,7 +46,9 @@ class AfterImport(MetaPathFinder):
         def exec_module(module: ModuleType) -> None:
             del loader.__dict__["exec_module"]
             plain(module)
-            work(module)
+            work = self._work.pop(fullname, None)
+            if work is not None:
+                work(module)
 
         loader.__dict__["exec_module"] = exec_module
         return spec

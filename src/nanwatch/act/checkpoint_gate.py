@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from types import ModuleType
 from typing import Any
 
 from nanwatch.act.after_import import AfterImport
@@ -21,6 +23,11 @@ from nanwatch.act.torch_saves import gate_torch_saves
 from nanwatch.watching.wrapping import Wrappers
 
 _judge = Judge()
+
+
+def _put_on(put_on: Callable[[ModuleType], None], module: ModuleType) -> None:
+    """Never at the price of the program's import."""
+    _judge.guarded(lambda: put_on(module), None)
 
 
 class _Gate:
@@ -38,12 +45,12 @@ class _Gate:
             return
         gate_torch_saves(self._wrap, _judge)
         gate_safetensors(self._wrap, _judge)
-        self._later.do(
-            "torch.distributed.checkpoint.state_dict_saver",
-            lambda module: gate_distributed_saves(self._wrap, _judge, self._agreement, module),
+        modules = Frameworks(self._wrap, _judge, self._agreement).modules()
+        modules["torch.distributed.checkpoint.state_dict_saver"] = partial(
+            gate_distributed_saves, self._wrap, _judge, self._agreement
         )
-        for name, put_on in Frameworks(self._wrap, _judge, self._agreement).modules().items():
-            self._later.do(name, put_on)
+        for name, put_on in modules.items():
+            self._later.do(name, partial(_put_on, put_on))
 
     def uninstall(self) -> None:
         self._users = max(0, self._users - 1)

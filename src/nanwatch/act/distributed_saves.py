@@ -32,7 +32,7 @@ def gate_distributed_saves(wrap: Wrap, judge: Judge, agreement: Agreement, saver
             if bad:
                 say_written_anyway(bad, text or say("gate.stream"), say("gate.no_file"))
             return None
-        number = agreement.number(None if bad is None else bool(bad), text, group, alone)
+        number = agreement.on_checkpoint(None if bad is None else bool(bad), text, group, alone)
         if not number:
             if bad:
                 say_written_anyway(bad, text, say("gate.no_agreement"))

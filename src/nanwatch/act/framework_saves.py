@@ -201,7 +201,7 @@ class Frameworks:
     def _together(self, state: Any, folder: str) -> str:
         """The folder for a checkpoint to which every rank adds its files."""
         bad = self._judge.guarded(lambda: bad_tensors(state, is_state=True), None)
-        number = self._agreement.number(None if bad is None else bool(bad), folder)
+        number = self._agreement.on_folder(None if bad is None else bool(bad), folder)
         if not number:
             if bad:
                 say_written_anyway(bad, folder, say("gate.no_agreement"))

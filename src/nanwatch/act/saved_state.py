@@ -62,14 +62,14 @@ def _states_in(thing: Any, name: str, inside: bool, seen: set[int]) -> Found:
     """The tensors of all states in `thing`. `inside`: it is part of one already."""
     if isinstance(thing, Tensor):
         if inside:
-            yield name, thing, not isinstance(thing, nn.Parameter) and not PARAMETER.search(name)
+            yield name, thing, not isinstance(thing, nn.Parameter) and _may_be_mask(name)
         return
     if id(thing) in seen or not isinstance(thing, (nn.Module, Optimizer, Mapping, list, tuple)):
         return
     seen.add(id(thing))
     if isinstance(thing, nn.Module):
         yield from ((_joined(name, key), p.detach(), False) for key, p in thing.named_parameters())
-        yield from ((_joined(name, key), b, True) for key, b in thing.named_buffers())
+        yield from ((_joined(name, key), b, _may_be_mask(key)) for key, b in thing.named_buffers())
     elif isinstance(thing, Optimizer):
         states = enumerate(thing.state.values())
         yield from ((key, t, False) for key, t, _ in _states_in(dict(states), name, True, seen))
@@ -127,6 +127,10 @@ def _place_of(tensor: Tensor) -> Any:
     ):
         return id(tensor)
     return tensor.data_ptr(), tensor.device, tensor.dtype, tensor.shape, tensor.stride()
+
+
+def _may_be_mask(name: str) -> bool:
+    return not PARAMETER.search(name) and not STATISTIC.search(name)
 
 
 def _is_mask(n: Numbers) -> bool:

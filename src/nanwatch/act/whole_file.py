@@ -65,8 +65,14 @@ def may_replace(target: str) -> bool:
 
 
 def _sync(path: str) -> None:
-    handle = os.open(path, os.O_RDONLY)
+    """To the disk itself, where the system and its file system can do that."""
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except OSError:
+        return
     try:
         os.fsync(handle)
+    except OSError:
+        pass
     finally:
         os.close(handle)

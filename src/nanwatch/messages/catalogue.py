@@ -692,10 +692,11 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     ),
     "gate.ranks_alone": (
         "nanwatch: not all ranks came to decide about a checkpoint: no gate there, or only some ranks save. "
-        "From here on each decides for the files it writes itself, and torch.distributed.checkpoint goes through "
-        "unchecked. Switch the gate on in all ranks, and save on all.",
+        "From here on each decides for the files it writes itself, and torch.distributed.checkpoint goes "
+        "through unchecked. Switch the gate on in all ranks, and save on all.",
         "nanwatch：并非所有 rank 都参与了检查点的判定：有的未启用检查，或只有部分 rank 在保存。"
-        "此后各 rank 只判定自己写的文件，torch.distributed.checkpoint 不再检查。请在所有 rank 上启用检查，并在所有 rank 上保存。",
+        "此后各 rank 只判定自己写的文件，torch.distributed.checkpoint 不再检查。"
+        "请在所有 rank 上启用检查，并在所有 rank 上保存。",
     ),
     "gate.not_deleted": (
         "nanwatch: {path} is not deleted: the checkpoint that was to replace it is not finite.",
