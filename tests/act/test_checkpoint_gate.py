@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import os
 import stat
+import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from torch import nn, save, serialization
 
 from nanwatch.act import checkpoint_gate as gate
 from nanwatch.act import saved_state
+from nanwatch.act.after_import import AfterImport
 from nanwatch.act.saved_state import bad_tensors
 
 NAN, INF = float("nan"), float("inf")
@@ -152,7 +156,11 @@ def test_data_that_somebody_saves_on_purpose_is_not_refused(capfd: pytest.Captur
         save(data, f"{index}.pt")
     save({"model": trained()[0].state_dict(), "loss": bad, "history": [bad], "best": INF}, "c.pt")
     save_file({"features": bad}, "d.safetensors")
-    assert sorted(os.listdir()) == ["0.pt", "1.pt", "2.pt", "3.pt", "c.pt", "d.safetensors"]
+    best = {"best_k_models": {"/runs/a.b/epoch=1.ckpt": bad}, "best_score": bad}
+    save({"callbacks": {"ModelCheckpoint{'monitor': 'val.loss'}": best}, "args": object}, "e.pt")
+    save("text", "f.pt")
+    names = ["0.pt", "1.pt", "2.pt", "3.pt", "c.pt", "d.safetensors", "e.pt", "f.pt"]
+    assert sorted(os.listdir()) == names
     assert capfd.readouterr().err == ""
 
 
@@ -175,7 +183,10 @@ def test_masks_of_zeros_and_minus_infinity_are_healthy(held: Any) -> None:
     with torch.no_grad():
         model.linear.bias.copy_(torch.tensor([0.0, -INF]))  # a parameter is no mask
     save(held(model), "q.pt")
-    kept = {"o.nonfinite.pt", "p.nonfinite.pt", "q.nonfinite.pt"}
+    norm = nn.BatchNorm1d(2)
+    norm.running_mean = torch.tensor([0.0, -INF])  # nor is a statistic
+    save(held(norm), "r.pt")
+    kept = {"o.nonfinite.pt", "p.nonfinite.pt", "q.nonfinite.pt", "r.nonfinite.pt"}
     assert set(os.listdir()) == {"m.pt", "n.pt"} | kept
 
 
@@ -209,9 +220,13 @@ def test_mode_and_links_are_kept() -> None:
     Path("real").mkdir()
     Path("real/model.pt").touch(mode=0o640)
     os.chmod("real/model.pt", 0o640)
+    if os.geteuid() == 0:
+        os.chown("real/model.pt", 12345, 23456)
+    owner = os.stat("real/model.pt").st_uid, os.stat("real/model.pt").st_gid
     os.symlink("real/model.pt", "latest.pt")
     save(trained()[0].state_dict(), "latest.pt")
     assert os.path.islink("latest.pt") and stat.S_IMODE(os.stat("real/model.pt").st_mode) == 0o640
+    assert (os.stat("real/model.pt").st_uid, os.stat("real/model.pt").st_gid) == owner
     good = Path("real/model.pt").read_bytes()
     assert torch.load("latest.pt")["0.weight"].isfinite().all()
     save(spoiled("weight")[0].state_dict(), "latest.pt")
@@ -267,8 +282,6 @@ def test_others_who_open_files_like_torch_get_a_file() -> None:
 
 
 def test_it_leaves_no_trace() -> None:
-    import sys
-
     originals = [vars(owner)[name] for owner, name in PATCHED]
     finders = list(sys.meta_path)
     gate.install()
@@ -282,6 +295,31 @@ def test_it_leaves_no_trace() -> None:
     gate.uninstall()
     save(spoiled("weight")[0].state_dict(), "model.pt")
     assert os.listdir() == ["model.pt"]
+
+
+def test_something_to_do_after_an_import(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("gate_late_one", "gate_late_two", "gate_late_three"):
+        (tmp_path / f"{name}.py").write_text("value = 1")
+    monkeypatch.syspath_prepend(tmp_path)
+    finders = list(sys.meta_path)
+    later, done = AfterImport(), []
+    later.do("json", lambda module: done.append(module.__name__))
+    later.do("gate_late_one", lambda module: done.append(module.value))
+    later.do("gate_late_three", lambda module: done.append("never"))
+    assert importlib.util.find_spec("gate_late_one") is not None  # only asked for: it still has to come
+    assert done == ["json"]
+    module = importlib.import_module("gate_late_one")
+    assert done == ["json", 1]
+    assert "exec_module" not in vars(module.__spec__.loader)  # type: ignore[arg-type, union-attr]
+    monkeypatch.setattr(gate._judge, "_complained", False)
+    later.do("gate_late_two", partial(gate._put_on, lambda module: module.not_in_this_version))
+    assert importlib.import_module("gate_late_two").value == 1
+    assert "not_in_this_version" in capfd.readouterr().err
+    later.end()
+    importlib.import_module("gate_late_three")
+    assert done == ["json", 1] and sys.meta_path == finders
 
 
 def test_what_is_wanted_as_it_is() -> None:

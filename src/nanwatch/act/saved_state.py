@@ -32,6 +32,9 @@ PARAMETER = re.compile(r"(^|[._])(weight|bias)(_|$)")
 STATISTIC = re.compile(r"(^|\.)running_(mean|var)$")
 PATH = re.compile(r"\w+(\.\w+)+")
 
+HOLDS = (Tensor, nn.Module, Optimizer, Mapping, list, tuple)
+"""What may be part of a state or hold one; all else is passed over, quickly: data has many numbers."""
+
 Found = Iterator[tuple[str, Tensor, bool]]
 """Name, tensor, and whether it may be a mask."""
 
@@ -39,6 +42,8 @@ Found = Iterator[tuple[str, Tensor, bool]]
 def bad_tensors(saved: Any, is_state: bool = False) -> list[Numbers]:
     """The tensors of a state that are not finite, with their counts. Every tensor is read once; a second time
     only when one is bad. `is_state`: the whole object is known to be one."""
+    if not isinstance(saved, HOLDS):
+        return []
     with torch._C.DisableTorchFunction():
         found = list(_without_copies(_states_in(saved, "", is_state, set())))
         weights = [(name, t) for name, t, may_be_mask in found if not may_be_mask]
@@ -64,7 +69,7 @@ def _states_in(thing: Any, name: str, inside: bool, seen: set[int]) -> Found:
         if inside:
             yield name, thing, not isinstance(thing, nn.Parameter) and _may_be_mask(name)
         return
-    if id(thing) in seen or not isinstance(thing, (nn.Module, Optimizer, Mapping, list, tuple)):
+    if id(thing) in seen:
         return
     seen.add(id(thing))
     if isinstance(thing, nn.Module):
@@ -77,7 +82,8 @@ def _states_in(thing: Any, name: str, inside: bool, seen: set[int]) -> Found:
         yield from _states_in_mapping(thing, name, inside, seen)
     else:
         for index, value in enumerate(thing):
-            yield from _states_in(value, _joined(name, index), inside, seen)
+            if isinstance(value, HOLDS):
+                yield from _states_in(value, _joined(name, index), inside, seen)
 
 
 def _states_in_mapping(thing: Mapping[Any, Any], name: str, inside: bool, seen: set[int]) -> Found:
@@ -86,6 +92,8 @@ def _states_in_mapping(thing: Mapping[Any, Any], name: str, inside: bool, seen: 
         return
     inside = inside or _is_module_state(thing)
     for key, value in thing.items():
+        if not isinstance(value, HOLDS):
+            continue
         known = isinstance(value, Mapping) and key in STATE_NAMES
         yield from _states_in(value, _joined(name, key), inside or known, seen)
 

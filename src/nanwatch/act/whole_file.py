@@ -5,13 +5,12 @@ A program that is killed while it saves over its only checkpoint keeps the old o
 
 from __future__ import annotations
 
-import itertools
 import os
+import secrets
 import shutil
 import stat
+from collections.abc import Callable
 from pathlib import Path
-
-_numbers = itertools.count()
 
 
 class WholeFile:
@@ -20,16 +19,17 @@ class WholeFile:
     def __init__(self, target: str) -> None:
         self.target = target
         stem, suffix = os.path.splitext(self.target)
-        self.part = f"{stem}{suffix or '.'}-nanwatch-part-{os.getpid()}-{next(_numbers)}"
+        self.part = f"{stem}{suffix or '.'}-nanwatch-part-{secrets.token_hex(4)}"
         """torch writes the name up to the last dot into the file: it must be that of the target."""
         os.close(os.open(self.part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
 
     def put(self) -> None:
-        """Give the file the target's name and mode."""
-        try:
-            os.chmod(self.part, stat.S_IMODE(os.stat(self.target).st_mode))
-        except FileNotFoundError:
-            pass
+        """Give the file the target's name, and its mode and owner as far as that is allowed."""
+        if os.path.exists(self.target):
+            old, new = os.stat(self.target), os.stat(self.part)
+            if (old.st_uid, old.st_gid) != (new.st_uid, new.st_gid):
+                _try(lambda: os.chown(self.part, old.st_uid, old.st_gid))
+            _try(lambda: os.chmod(self.part, stat.S_IMODE(old.st_mode)))
         self.put_as(self.target)
 
     def put_as(self, name: str) -> None:
@@ -64,15 +64,18 @@ def may_replace(target: str) -> bool:
     return not os.path.exists(target) or os.access(target, os.W_OK)
 
 
+def _try(work: Callable[[], None]) -> None:
+    try:
+        work()
+    except OSError:
+        pass
+
+
 def _sync(path: str) -> None:
     """To the disk itself, where the system and its file system can do that."""
     try:
         handle = os.open(path, os.O_RDONLY)
     except OSError:
         return
-    try:
-        os.fsync(handle)
-    except OSError:
-        pass
-    finally:
-        os.close(handle)
+    _try(lambda: os.fsync(handle))
+    os.close(handle)
