@@ -6,6 +6,10 @@ from __future__ import annotations
 import copy
 import io
 import math
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -203,6 +207,49 @@ def test_an_optimizer_in_another_ones_coat_is_clipped() -> None:
     schedule = nanwatch.stabilise(optimizer, total_steps=5)
     assert schedule.optimizer is optimizer.optimizer
     assert nanwatch.stabilise(optimizer.optimizer, total_steps=5) is schedule
+
+
+SHARDED = """
+import torch, torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+import nanwatch
+
+def model():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+
+dist.init_process_group("gloo")
+x = torch.randn(8, 4, generator=torch.Generator().manual_seed(1))
+sharded, whole = model(), model()
+fully_shard(sharded, mesh=init_device_mesh("cpu", (2,)))
+optimizer = torch.optim.SGD(sharded.parameters(), lr=0.1)
+nanwatch.stabilise(optimizer, total_steps=5, warmup_steps=0, clip_norm=0.5)
+(sharded(x) - 50).square().mean().backward()
+optimizer.step()
+for_whole = torch.optim.SGD(whole.parameters(), lr=0.1)
+(whole(x) - 50).square().mean().backward()
+assert nn.utils.clip_grad_norm_(whole.parameters(), 0.5) > 1
+for_whole.step()
+for mine, other in zip(sharded.parameters(), whole.parameters()):
+    torch.testing.assert_close(mine.full_tensor(), other.detach())
+dist.destroy_process_group()
+"""
+
+
+def test_sharded_gradients_are_clipped_by_their_whole_norm(tmp_path: Path) -> None:
+    program = tmp_path / "sharded.py"
+    program.write_text(SHARDED)
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [sys.executable, *launcher, str(program)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_where_clipping_fails_training_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
