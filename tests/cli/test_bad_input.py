@@ -69,12 +69,13 @@ CASES = {
     "unknown option before a command": (["--policy", "skip"], UNKNOWN.format("--policy")),
     "unknown command": (
         ["good.py"],
-        "nanwatch: unknown command good.py. Commands: run, explain, stable-config; to run a script: nanwatch run good.py",
+        "nanwatch: unknown command good.py. Commands: run, explain, stable-config; to run a script: nanwatch "
+        "run good.py",
     ),
     "unknown policy": (
         ["run", "--policy", "retry", "good.py"],
-        "nanwatch: unknown policy retry. Expected one of: raise, skip, rollback, survive, observe, zero; for example: "
-        "nanwatch run --policy raise train.py",
+        "nanwatch: unknown policy retry. Expected one of: raise, skip, rollback, survive, observe, zero; for "
+        "example: nanwatch run --policy raise train.py",
     ),
     "unknown mode": (
         ["run", "--mode=gpu", "good.py"],

@@ -34,10 +34,16 @@ class Precautions:
     """Snapshots where the policy may go back, early warnings always."""
 
     def __init__(
-        self, policy: Policy, folder: str | os.PathLike[str] | None, every: int, warnings: bool = True
+        self,
+        policy: Policy,
+        folder: str | os.PathLike[str] | None,
+        every: int,
+        warnings: bool = True,
+        kept: tuple[Any, ...] = (),
     ) -> None:
+        """`kept`: objects of the program that go back with the rest."""
         self._policy = policy
-        self.last_good = LastGood(every=every, dir=folder) if policy.rollbacks else None
+        self.last_good = LastGood(*kept, every=every, dir=folder) if policy.rollbacks else None
         self._early = EarlyWarning() if warnings else None
         self._rate = 1.0
         """The learning rates of the run are this times the program's."""

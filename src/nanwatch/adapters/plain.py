@@ -7,9 +7,7 @@ the terminal and written to the run folder.
 from __future__ import annotations
 
 import contextlib
-import datetime
 import os
-import platform
 import statistics
 import sys
 import time
@@ -26,9 +24,10 @@ from nanwatch.act import checkpoint_gate
 from nanwatch.act.alarm import Alarm
 from nanwatch.act.policy import Decisions, Policy, action_of, policy_of
 from nanwatch.act.precautions import Precautions
+from nanwatch.adapters.run_record import describe_run, now, sentence_of
 from nanwatch.errors import NanwatchError, NonFiniteError
 from nanwatch.messages import say
-from nanwatch.records import Incident, Run, StepFacts
+from nanwatch.records import Incident, StepFacts
 from nanwatch.replay.good_parts import good_parts
 from nanwatch.replay.live import FIRST_SECONDS, SHARE, LiveTracer
 from nanwatch.replay.locate import locate
@@ -36,7 +35,6 @@ from nanwatch.replay.located import Located
 from nanwatch.show import terminal
 from nanwatch.show.folder import RunFolder, reason
 from nanwatch.show.repro import encode_call, repro_source
-from nanwatch.version import __version__
 from nanwatch.watching.first_look import look_at
 from nanwatch.watching.post_mortem import bad_tensors_of
 from nanwatch.watching.shield import describe, warn
@@ -74,6 +72,7 @@ class Session:
         snapshot_every: int = SNAPSHOT_EVERY,
         early_warning: bool = True,
         gate: bool = True,
+        kept: tuple[Any, ...] = (),
     ) -> None:
         self.policy = policy_of(policy)
         self.decisions = Decisions(self.policy)
@@ -92,7 +91,7 @@ class Session:
         self.precautions: Precautions | None = None
         self._told_of_other_rank = False
         self._open_folder(folder, name, command, policy)
-        self._take_precautions(snapshot_every, early_warning, gate)
+        self._take_precautions(snapshot_every, early_warning, gate, kept)
         live = LiveTracer(audit_seconds, audit_share) if audit_seconds or audit_share else None
         self.watcher = Watcher(self._report, self._log, mode, self.policy.in_the_watchers_words, live)
         self.watcher.go_back = self._go_back
@@ -155,10 +154,10 @@ class Session:
                 path = self._folder_text()
                 warn(say("watch.steps_not_written", rank=self.rank, path=path, why=reason(error)))
 
-    def _take_precautions(self, every: int, early_warning: bool, gate: bool) -> None:
+    def _take_precautions(self, every: int, early_warning: bool, gate: bool, kept: tuple[Any, ...]) -> None:
         try:
             where = None if self.folder is None else self.folder.path / "last-good"
-            self.precautions = Precautions(self.policy, where, every, early_warning)
+            self.precautions = Precautions(self.policy, where, every, early_warning, kept)
             if gate:
                 checkpoint_gate.install()
                 self._gated = True
@@ -200,7 +199,7 @@ class Session:
         incident, path = self._settle(incident, trouble, located)
         if decided == "raise":
             self.stopped_by_incident = True
-            raise NonFiniteError(_sentence(incident, path), incident)
+            raise NonFiniteError(sentence_of(incident, path), incident)
         return decided
 
     def _decide(self, step: int, can_skip: bool, damaged: bool = False) -> str:
@@ -276,7 +275,7 @@ class Session:
             travel=located.travel,
             hidden=located.hidden,
             notes=notes,
-            time=_now(),
+            time=now(),
         )
 
     def _explained(self, incident: Incident, trouble: Trouble, located: Located) -> Incident:
@@ -397,47 +396,13 @@ def watch(
 ) -> Session:
     """Watch this program from here on: `nanwatch.watch(model, optimizer)`.
 
-    The model and the optimizer may be named for the reader's sake; every module and optimizer of the
-    process is followed. `policy`: "raise", "skip", "rollback", "survive" or "observe", or a
-    `nanwatch.Policy`. `mode`: "host", "device" (fused
-    optimizers) or "auto". Returns a session: `with nanwatch.watch(...)`, or `.close()` when done.
+    The model and the optimizer may be named for the reader's sake: every module and optimizer of the process
+    is followed. Anything else with a state_dict that is named goes back with them in a rollback. `policy`:
+    "raise", "skip", "rollback", "survive", "observe" or "zero", or a `nanwatch.Policy`. `mode`: "host",
+    "device" (fused optimizers) or "auto". Returns a session: `with nanwatch.watch(...)`, or `.close()`.
     """
     for thing in watched:
-        if not isinstance(thing, (torch.nn.Module, torch.optim.Optimizer)):
+        if not (hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict")):
             raise NanwatchError(say("watch.not_watchable", found=type(thing).__name__))
-    return Session(
-        policy, mode, dir, name=Path(sys.argv[0] or "python").name, command=tuple(sys.argv), **options
-    )
-
-
-def describe_run(command: tuple[str, ...], policy: str) -> Run:
-    devices = ["cpu"]
-    if torch.cuda.is_available():
-        devices += [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    versions = {"nanwatch": __version__, "torch": str(torch.__version__), "python": platform.python_version()}
-    if torch.version.cuda:
-        versions["cuda"] = torch.version.cuda
-    world = int(os.environ.get("WORLD_SIZE", "1"))
-    return Run(command, _now(), versions, tuple(devices), world, policy)
-
-
-def _now() -> str:
-    return datetime.datetime.now().astimezone().isoformat(timespec="seconds")
-
-
-def _sentence(incident: Incident, path: str | None) -> str:
-    kind = "NaN" if incident.kind == "nan" else "Inf"
-    birth = incident.birth
-    if birth.op is None or birth.file is None:
-        return say(
-            "watch.stopped_unknown", kind=kind, step=incident.step, phase=incident.phase, path=path or "-"
-        )
-    return say(
-        "watch.stopped",
-        kind=kind,
-        step=incident.step,
-        op=birth.op,
-        file=birth.file,
-        line=birth.line,
-        path=path or "-",
-    )
+    name = Path(sys.argv[0] or "python").name
+    return Session(policy, mode, dir, name=name, command=tuple(sys.argv), kept=watched, **options)

@@ -76,10 +76,10 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "nanwatch：未知模式 {mode}。可选值：{choices}；一般用 auto 即可。",
     ),
     "watch.not_watchable": (
-        "nanwatch.watch was given a {found}; a torch.nn.Module or a torch.optim.Optimizer was expected, "
-        "for example: nanwatch.watch(model, optimizer)",
-        "nanwatch.watch 收到了 {found}；这里需要 torch.nn.Module 或 torch.optim.Optimizer，"
-        "例如：nanwatch.watch(model, optimizer)",
+        "nanwatch.watch was given a {found}; a torch.nn.Module, a torch.optim.Optimizer or another object "
+        "with a state_dict was expected, for example: nanwatch.watch(model, optimizer)",
+        "nanwatch.watch 收到了 {found}；这里需要 torch.nn.Module、torch.optim.Optimizer 或其他带有 "
+        "state_dict 的对象，例如：nanwatch.watch(model, optimizer)",
     ),
     "watch.update_made_again": (
         "The gradients of that update are gone; it was made again on copies, with stand-in gradients of the "
@@ -220,7 +220,8 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "nanwatch：策略中的 {name}={value} 无效。应为 {expected} 的数。",
     ),
     "early.rate_lowered": (
-        "nanwatch: at step {step} the learning rate was lowered from {before} to {after}, before the overflow.",
+        "nanwatch: at step {step} the learning rate was lowered from {before} to {after}, before the "
+        "overflow.",
         "nanwatch：第 {step} 步，在溢出之前将学习率从 {before} 降到 {after}。",
     ),
     "watch.rolled_back": (
@@ -237,8 +238,8 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "nanwatch：无法回滚（{why}）。改为在此停止。",
     ),
     "watch.good_parts_kept": (
-        "Left out: micro-batch {bad} of {count}, counted from 0. The update is made with the gradients of the "
-        "others.",
+        "Left out: micro-batch {bad} of {count}, counted from 0. The update is made with the gradients of "
+        "the others.",
         "跳过的微批：第 {bad} 个（共 {count} 个，从 0 计）。用其余微批的梯度完成更新。",
     ),
     "watch.other_rank": (
