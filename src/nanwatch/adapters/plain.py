@@ -88,6 +88,7 @@ class Session:
         self.folder: RunFolder | None = None
         self._log_broken = False
         self._gated = False
+        self._said_skipped = False
         self.precautions: Precautions | None = None
         self._told_of_other_rank = False
         self._open_folder(folder, name, command, policy)
@@ -119,9 +120,17 @@ class Session:
                 self.precautions.close()
             if self.folder is not None:
                 self._write(self.folder.close)
-            if self.decisions.skipped > 1:
-                warn(say("watch.skipped_in_all", count=self.decisions.skipped, path=self._folder_text()))
-                self.decisions.skipped = 0
+            if self.skipped > 1 and not self._said_skipped:
+                self._said_skipped = True
+                warn(say("watch.skipped_in_all", count=self.skipped, path=self._folder_text()))
+
+    @property
+    def skipped(self) -> int:
+        return self.decisions.skipped
+
+    @property
+    def rolled_back(self) -> int:
+        return self.decisions.rolled_back
 
     # The run folder
 
