@@ -172,6 +172,7 @@ def test_it_is_said_in_chinese(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stderr", None)
     (alarm,) = heard(run(3.0**s for s in range(20)))
     assert "照此速度，约" in alarm.sentence() and "；或按范数" in alarm.sentence()
+    assert "。 " not in alarm.sentence()
 
 
 def test_a_rise_that_ended_is_one_episode_and_the_next_is_another() -> None:

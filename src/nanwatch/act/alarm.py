@@ -41,25 +41,25 @@ class Alarm:
 
     def sentence(self) -> str:
         """In the language of this process: what happens, how long there is, what to do."""
-        parts = [
-            say(
-                f"early.{self.id}",
-                step=self.step,
-                what=say(f"early.of.{self.of}"),
-                since=self.since,
-                first=f"{self.first:.3g}",
-                last=f"{self.last:.3g}",
-                factor=f"{self.factor:.3g}",
-                left=self.steps_left,
-                layer=self.layer,
-            )
-        ]
+        what = say(
+            f"early.{self.id}",
+            step=self.step,
+            what=say(f"early.of.{self.of}"),
+            since=self.since,
+            first=f"{self.first:.3g}",
+            last=f"{self.last:.3g}",
+            factor=f"{self.factor:.3g}",
+            left=self.steps_left,
+            layer=self.layer,
+        )
         if self.layer is not None and self.of not in ("range", "scale"):
-            parts.append(say("early.layer", layer=self.layer))
-        parts.append(self.advice())
-        return say("early.joined", sentences=" ".join(part for part in parts if part))
+            what = say("early.with_layer", what=what, layer=self.layer)
+        ways = self.advice()
+        if ways:
+            what = say("early.with_advice", what=what, ways=functools.reduce(_either, ways))
+        return say("early.whole", what=what)
 
-    def advice(self) -> str:
+    def advice(self) -> list[str]:
         """What would stop it, with this run's numbers."""
         ways = []
         if self.of == "range":
@@ -70,9 +70,7 @@ class Alarm:
             ways.append(say("early.do.rate", rate=f"{self.rate:.2g}"))
         if self.clip is not None:
             ways.append(say("early.do.clip", norm=f"{self.clip:.2g}"))
-        if not ways:
-            return ""
-        return say("early.do", ways=functools.reduce(_either, ways))
+        return ways
 
 
 def _either(first: str, second: str) -> str:

@@ -272,7 +272,8 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "请看那个 rank 的事故记录。",
     ),
     # Early warnings.
-    "early.joined": ("nanwatch: {sentences}", "nanwatch：{sentences}"),
+    "early.whole": ("nanwatch: {what}", "nanwatch：{what}"),
+    "early.with_advice": ("{what} What would stop it: {ways}.", "{what}可以阻止它的办法：{ways}。"),
     "early.overflow-ahead": (
         "step {step}: {what} has risen from {first} at step {since} to {last}, {factor} times a step of "
         "late. At this rate it overflows in about {left} steps.",
@@ -299,8 +300,7 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "early.of.weights": ("the norm of the weights", "权重范数"),
     "early.of.range": ("the share of its dtype's range that a module uses", "模块数值占其 dtype 上限的比例"),
     "early.of.scale": ("the loss scale", "损失缩放"),
-    "early.layer": ("{layer} grows most.", "增长最多的是 {layer}。"),
-    "early.do": ("What would stop it: {ways}.", "可以阻止它的办法：{ways}。"),
+    "early.with_layer": ("{what} {layer} grows most.", "{what}增长最多的是 {layer}。"),
     "early.either": ("{first}; or {second}", "{first}；或{second}"),
     "early.do.rate": ("a learning rate of {rate}", "把学习率降到 {rate}"),
     "early.do.clip": (
