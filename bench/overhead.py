@@ -55,6 +55,22 @@ def nanwatch_in(mode: str) -> Watch:
 
 
 @contextlib.contextmanager
+def surviving(model: nn.Module) -> Iterator[None]:
+    """Skips and snapshots: measured over a hundred steps, of which one takes a snapshot."""
+    import nanwatch
+
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        nanwatch.watch(policy="survive", dir=folder, audit_seconds=0.0, snapshot_every=LONG),
+    ):
+        yield
+
+
+LONG = 100
+"""Steps in a round for what happens that seldom."""
+
+
+@contextlib.contextmanager
 def anomaly(model: nn.Module) -> Iterator[None]:
     with torch.autograd.detect_anomaly():
         yield
@@ -87,6 +103,8 @@ def isfinite_hooks(model: nn.Module) -> Iterator[None]:
 
 def ways(fused: bool, compiled: bool) -> dict[str, Watch]:
     found: dict[str, Watch] = {"nanwatch, host mode": nanwatch_in("host")}
+    if not compiled:
+        found["nanwatch, survive, snapshots"] = surviving
     if fused:
         found["nanwatch, device mode"] = nanwatch_in("device")
     if not compiled:
@@ -124,16 +142,19 @@ class Trainer:
             times.append(time.perf_counter())
         return [after - before for before, after in itertools.pairwise(times)]
 
-    def seconds(self, watch: Watch) -> list[float]:
+    def seconds(self, watch: Watch, steps: int) -> float:
+        """Of a step: the middle one, or, of many, all of them together."""
         with watch(self.model):
             self.train(2)
-            if self.device.type != "cuda":
-                return self.train(self.task.steps)
-            torch.cuda.synchronize()
+            if self.device.type == "cuda":
+                torch.cuda.synchronize()
             began = time.perf_counter()
-            self.train(self.task.steps)
-            torch.cuda.synchronize()
-            return [(time.perf_counter() - began) / self.task.steps]
+            each = self.train(steps)
+            if self.device.type == "cuda":
+                torch.cuda.synchronize()
+            elif steps < LONG:
+                return statistics.median(each)
+            return (time.perf_counter() - began) / steps
 
 
 def measure(
@@ -148,9 +169,10 @@ def measure(
     ratios: dict[str, list[float]] = {name: [] for name in chosen}
     for round_number in range(rounds):
         for name, way in chosen.items():
-            before = statistics.median(trainer.seconds(bare))
-            watched = statistics.median(trainer.seconds(way))
-            after = statistics.median(trainer.seconds(bare))
+            steps = LONG if way is surviving else task.steps
+            before = trainer.seconds(bare, steps)
+            watched = trainer.seconds(way, steps)
+            after = trainer.seconds(bare, steps)
             ratios[name].append(watched / ((before + after) / 2))
             unwatched += [before, after]
         print(f"\r{task.name}: round {round_number + 1} of {rounds}", end="", file=sys.stderr, flush=True)

@@ -68,8 +68,10 @@ class Precautions:
         return alarms
 
     def lower_after(self, alarms: Iterable[Alarm], watcher: Watcher) -> None:
-        """As the policy wants: a rise that would overflow is met with a lower rate."""
-        for alarm in alarms if self._policy.lower_rate_on_warning else ():
+        """As the policy wants: a rise that would overflow is met with a lower rate. Not where ranks train
+        together: what one sees in its own loss, the others may not."""
+        wanted_here = self._policy.lower_rate_on_warning and not watcher.lockstep.groups
+        for alarm in alarms if wanted_here else ():
             wanted = self._policy.rate_factor if self._policy.rate_factor < 1 else 0.5
             for optimizer in watcher.updates.active:
                 rate = max((float(g["lr"]) for g in optimizer.param_groups if "lr" in g), default=0.0)

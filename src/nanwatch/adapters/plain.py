@@ -227,7 +227,8 @@ class Session:
 
     def _warn_early(self, alarm: Alarm) -> None:
         self.warnings.append(alarm)
-        warn(alarm.sentence())
+        if self.rank == 0:
+            warn(alarm.sentence())
         folder = self.folder
         if folder is not None and not self._log_broken:
             self._write(lambda: folder.append_warning(self.rank, alarm))
