@@ -136,6 +136,24 @@ def test_only_as_many_as_asked_for_are_kept(tmp_path: Path) -> None:
         assert len(list((tmp_path / str(keep)).glob("*-rank0*"))) == keep
 
 
+def test_each_one_kept_has_memory_of_its_own(place: Path | None) -> None:
+    """The memory of those that go is used again, that of those that stay is not."""
+    seed()
+    training, bits = adam(), []
+    with LastGood(*training.objects, every=1, dir=place, keep=3) as last_good:
+        for step in range(9):
+            training.step()
+            last_good.step(step)
+            bits.append(training.bits())
+        for step in (8, 7, 6):
+            training.spoil()
+            assert last_good.rollback() == step
+            assert_same(bits[step], training.bits())
+            last_good._kept.drop(last_good._kept.ids()[0])
+        with pytest.raises(NanwatchError, match="none has been kept yet"):
+            last_good.rollback()
+
+
 SPOILERS: list[tuple[str, Callable[[Training], Any]]] = [
     ("0.Sequential.weights.0.weight", lambda t: t.model[0].weight.data[1, 2].fill_(float("nan"))),
     ("0.Sequential.weights.3.bias", lambda t: t.model[3].bias.data[0].fill_(float("-inf"))),
@@ -268,6 +286,48 @@ def test_objects_may_come_later(capfd: pytest.CaptureFixture[str]) -> None:
     assert capfd.readouterr().err == (
         "nanwatch: the snapshot step 1 is passed over: it was taken of 1 objects, and there are 2 now.\n"
     )
+
+
+def test_what_is_inside_another_is_taken_once() -> None:
+    model = net()
+    with LastGood(model, model[0], every=1) as last_good:
+        last_good.add(model[-1], model)
+        last_good.step(0)
+        last_good.wait()
+        (state,) = (last_good._kept.get(id) for id in last_good._kept.ids())
+        assert len(state.outline["objects"]) == 1
+
+
+def test_prepared_by_accelerate(place: Path | None) -> None:
+    from accelerate import Accelerator
+
+    seed()
+    training = batchnorm_onecycle()
+    prepared = Training(*Accelerator(cpu=True).prepare(*training.objects))
+    with LastGood(*prepared.objects, every=1, dir=place) as last_good:
+        for step in range(3):
+            prepared.step()
+            prepared.more[0].step()
+            last_good.step(step)
+        good = prepared.bits()
+        prepared.spoil()
+        prepared.more[0].step()
+        assert last_good.rollback() == 2
+        assert_same(good, prepared.bits())
+
+
+def test_compiled_today_and_not_tomorrow(tmp_path: Path) -> None:
+    seed()
+    training = adam()
+    compiled = torch.compile(training.model, backend="eager")
+    with LastGood(compiled, training.optimizer, every=1, dir=tmp_path) as last_good:
+        training.step()
+        last_good.step(0)
+    good = training.bits()
+    training.spoil()
+    with LastGood(*training.objects, dir=tmp_path) as last_good:
+        assert last_good.rollback() == 0
+    assert_same(good, training.bits())
 
 
 def test_a_parameter_group_added_since_stays_and_starts_anew() -> None:

@@ -9,6 +9,7 @@ import pickle
 import random
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -297,6 +298,32 @@ def test_the_gate_before_checkpoints_lets_a_snapshot_pass(
         assert last_good.rollback() == 0
     assert_same(good, training.bits())
     assert capfd.readouterr().err == ""
+
+
+def test_the_training_goes_on_while_the_disk_is_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits for the copy, and for the snapshot before, but not for the disk."""
+    go_on, began = threading.Event(), threading.Event()
+
+    def slow(folder: Path, tensors: Any) -> Any:
+        began.set()
+        assert go_on.wait(60)
+        return write_tensors(folder, tensors)
+
+    monkeypatch.setattr("nanwatch.act.snapshot_files.write_tensors", slow)
+    training = small()
+    with LastGood(*training.objects, every=1, dir=tmp_path) as last_good:
+        training.step()
+        last_good.step(0)
+        assert began.wait(60)
+        good = training.bits()
+        training.spoil()  # while it is being written
+        second = threading.Thread(target=last_good.step, args=(1,))
+        second.start()
+        assert not list(tmp_path.glob("*-rank0")) and second.is_alive()
+        go_on.set()
+        second.join()
+        assert last_good.rollback() == 0
+    assert_same(good, training.bits())
 
 
 FULL = """

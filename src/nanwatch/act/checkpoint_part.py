@@ -32,7 +32,7 @@ def write_tensors(folder: Path, tensors: dict[str, Tensor]) -> list[Place]:
     writer.set_up_storage_writer(True)
     plans, metadata = planner.create_global_plan([writer.prepare_local_plan(planner.create_local_plan())])
     (plan,) = writer.prepare_global_plan(plans)
-    with unchecked():  # what is in a snapshot is judged by itself: a mask may be infinite
+    with unchecked():  # it was judged already, with the names of what is bad
         writing = writer.write_data(planner.finish_plan(plan), planner)
         writing.wait()
     results = writing.value()

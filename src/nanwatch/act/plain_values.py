@@ -26,7 +26,9 @@ NUMERIC = "biufc"
 class Taken:
     """The tensors of a state, copied to the host, by name; and the keys of what could not be taken."""
 
-    def __init__(self) -> None:
+    def __init__(self, spare: dict[str, Tensor] | None = None) -> None:
+        self._spare = spare or {}
+        """Copies of an earlier state that nobody needs: new memory costs more than the copying."""
         self.tensors: dict[str, Tensor] = {}
         self.left_out: list[str] = []
         self._pending: set[torch.device] = set()
@@ -59,13 +61,14 @@ class Taken:
         for tensor in inner:
             while name in self.tensors:  # a wrapper has several; keys may differ and look the same
                 name += "'"
-            self.tensors[name] = self._on_host(tensor)
+            self.tensors[name] = self._on_host(tensor, self._spare.get(name))
             names.append(name)
         return {"tensor": names, "wrapped": inner[0] is not value, "device": str(inner[0].device)}
 
-    def _on_host(self, tensor: Tensor) -> Tensor:
+    def _on_host(self, tensor: Tensor, copy: Tensor | None) -> Tensor:
         with plain_dispatch():  # a mode of the program, or our own tracer, must not see it
-            copy = torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda, requires_grad=False)
+            if copy is None or not fits([copy], [tensor]):
+                copy = torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda, requires_grad=False)
             if tensor.is_cuda:
                 self._pending.add(tensor.device)
             return copy.copy_(tensor, non_blocking=tensor.is_cuda)

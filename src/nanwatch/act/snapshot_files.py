@@ -19,6 +19,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from nanwatch.act.checkpoint_part import read_tensors, write_tensors
 from nanwatch.act.training_state import State, Unfit
 from nanwatch.errors import NanwatchError
@@ -59,7 +61,8 @@ class OnDisk:
         """The snapshots there, the newest first."""
         return sorted(self._paths(), reverse=True)
 
-    def put(self, id: str, state: State) -> None:
+    def put(self, id: str, state: State) -> dict[str, Tensor]:
+        """Writes the snapshot and returns its host memory, which is free then."""
         final = self._folder / f"{id}-rank{self._rank}"
         part = final.with_name(final.name + ".part")
         try:
@@ -83,6 +86,7 @@ class OnDisk:
         except BaseException:
             shutil.rmtree(part, ignore_errors=True)
             raise
+        return state.tensors
 
     def get(self, id: str) -> State:
         """The snapshot; raises Unfit when not every byte of it is as it was written."""
@@ -101,10 +105,11 @@ class OnDisk:
         content = json.loads((path / "state.json").read_text(encoding="utf-8"))
         return State(content["step"], content["outline"], read_tensors(path, content["tensors"]))
 
-    def drop(self, id: str) -> None:
+    def drop(self, id: str) -> dict[str, Tensor]:
         path = self._paths().get(id)
         if path is not None:
             shutil.rmtree(path.rename(path.with_name(path.name + ".gone")), ignore_errors=True)
+        return {}
 
     def is_of(self, id: str, signature: str) -> bool:
         """Whether a snapshot, of an earlier run perhaps, was taken of objects like these."""

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 import torch
+from torch import Tensor, nn
 
 from nanwatch.act.snapshot_files import OnDisk
 from nanwatch.act.snapshot_ranks import Ranks
@@ -65,6 +66,8 @@ class LastGood:
         self._generation = f"{self._ranks.generation(newest):019d}"
         self._numbers = itertools.count()
         self._written: list[str] = []
+        self._spare: dict[str, Tensor] = {}
+        """Host memory of a snapshot that is no longer needed there, for the next one."""
 
     def add(self, *objects: Any) -> None:
         """More objects to take along. Snapshots from before do not hold them and cannot be gone back to, so
@@ -72,7 +75,7 @@ class LastGood:
         for thing in _flat(objects):
             if not can_be_taken(thing):
                 raise NanwatchError(say("snapshot.not_an_object", found=type(thing).__name__))
-            if not any(thing is known for known in self._objects):
+            if not any(thing is known or thing in _inside(known) for known in self._objects):
                 self._objects.append(thing)
                 self._last = None
 
@@ -84,7 +87,8 @@ class LastGood:
         id = f"{self._generation}-{next(self._numbers):06d}-step{step}"
         self.wait()
         try:
-            state = take(self._objects, step)
+            spare, self._spare = self._spare, {}
+            state = take(self._objects, step, spare)
         except Exception as error:
             self._say_once("failed", say("snapshot.not_taken", step=step, error=describe(error)))
             return
@@ -143,12 +147,13 @@ class LastGood:
         try:
             bad = what_is_not_finite(state)
             if bad is not None:
+                self._spare = state.tensors
                 self._say_once("not finite", say("snapshot.not_finite", step=state.step, name=bad))
                 return
             if state.left_out:
                 keys = ", ".join(state.left_out)
                 self._say_once(keys, say("snapshot.left_out", keys=keys))
-            self._kept.put(id, state)
+            self._spare = self._kept.put(id, state)
             self._said -= {"not finite", "failed"}
             self._written.append(id)
             self._ranks.tell(self._written)
@@ -167,7 +172,7 @@ class LastGood:
         enough = len(common) >= self._keep
         for id in ids:
             if id not in needed and (id in mine or (enough and self._kept.is_of(id, signature))):
-                self._kept.drop(id)
+                self._spare = self._kept.drop(id) or self._spare
         self._written = [id for id in mine if id in needed]
 
     def _usable(self, id: str) -> State | None:
@@ -202,12 +207,12 @@ class LastGood:
 
 
 class Shelf(Protocol):
-    """Where snapshots are kept: each whole, or not there."""
+    """Where snapshots are kept: each whole, or not there. `put` and `drop` return host memory now free."""
 
     def ids(self) -> list[str]: ...
-    def put(self, id: str, state: State) -> None: ...
+    def put(self, id: str, state: State) -> dict[str, Tensor]: ...
     def get(self, id: str) -> State: ...
-    def drop(self, id: str) -> None: ...
+    def drop(self, id: str) -> dict[str, Tensor]: ...
     def is_of(self, id: str, signature: str) -> bool: ...
     def describe(self, id: str) -> str: ...
     def close(self) -> None: ...
@@ -222,14 +227,15 @@ class InMemory:
     def ids(self) -> list[str]:
         return sorted(self._states, reverse=True)
 
-    def put(self, id: str, state: State) -> None:
+    def put(self, id: str, state: State) -> dict[str, Tensor]:
         self._states[id] = state
+        return {}
 
     def get(self, id: str) -> State:
         return self._states[id]
 
-    def drop(self, id: str) -> None:
-        del self._states[id]
+    def drop(self, id: str) -> dict[str, Tensor]:
+        return self._states.pop(id).tensors
 
     def is_of(self, id: str, signature: str) -> bool:
         return True
@@ -247,6 +253,11 @@ def _flat(objects: Iterable[Any]) -> Iterator[Any]:
             yield from _flat(thing)
         else:
             yield thing
+
+
+def _inside(thing: Any) -> Iterator[nn.Module]:
+    """What is taken with it."""
+    return thing.modules() if isinstance(thing, nn.Module) else iter(())
 
 
 def _check_number(name: str, value: Any, least: int) -> None:

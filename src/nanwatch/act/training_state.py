@@ -58,9 +58,9 @@ def can_be_taken(thing: Any) -> bool:
     return callable(getattr(thing, "state_dict", None)) and callable(getattr(thing, "load_state_dict", None))
 
 
-def take(objects: Sequence[Any], step: int) -> State:
-    """A copy of all state in host memory."""
-    taken = Taken()
+def take(objects: Sequence[Any], step: int, spare: dict[str, Tensor] | None = None) -> State:
+    """A copy of all state in host memory, in that of `spare` copies as far as they fit."""
+    taken = Taken(spare)
     with torch.no_grad():
         in_modules = {id(p) for o in objects if isinstance(o, nn.Module) for p in o.parameters()}
         parts = [_outline_of(o, f"{i}.{_class_of(o)}", taken, in_modules) for i, o in enumerate(objects)]
