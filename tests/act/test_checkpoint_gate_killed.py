@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import textwrap
@@ -21,17 +22,23 @@ from nanwatch.tensors import wait_until_ready
 torch.set_num_threads(1)
 wait_until_ready()
 how, kills, gated = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "gated"
-name = {"torch": "model.pt", "safetensors": "model.safetensors"}[how]
+name = {"torch": "model.pt", "safetensors": "model.safetensors", "lightning": "model.ckpt"}[how]
 random.seed(0)
 
 def state(value):
     return {f"layers.{i}.weight": torch.full((256, 256), float(value)) for i in range(8)}
 
+if how == "lightning":
+    from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
+
 def save(value):
-    torch.save(state(value), name) if how == "torch" else save_file(state(value), name)
+    if how == "lightning":
+        TorchCheckpointIO().save_checkpoint(state(value), name)
+    else:
+        torch.save(state(value), name) if how == "torch" else save_file(state(value), name)
 
 def load():
-    return torch.load(name) if how == "torch" else load_file(name)
+    return load_file(name) if how == "safetensors" else torch.load(name)
 
 def train(pipe):
     os.write(pipe, b"x")
@@ -77,7 +84,10 @@ def found_after(kills: int, how: str, folder: Path, gated: bool = True) -> list[
     program.write_text(textwrap.dedent(PROGRAM), encoding="utf-8")
     (folder / "run").mkdir()
     command = [sys.executable, str(program), how, str(kills), "gated" if gated else "plain"]
-    done = subprocess.run(command, cwd=folder / "run", capture_output=True, text=True, timeout=300)
+    environment = {**os.environ, "TMPDIR": str(folder / "run")}  # Lightning's temporary files
+    done = subprocess.run(
+        command, cwd=folder / "run", env=environment, capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stderr
     found: list[Any] = json.loads(done.stdout)
     assert len(found) == kills
@@ -96,7 +106,7 @@ def test_twenty_kills(how: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["torch", "safetensors"])
+@pytest.mark.parametrize("how", ["torch", "safetensors", "lightning"])
 def test_two_hundred_kills(how: str, tmp_path: Path) -> None:
     found = found_after(200, how, tmp_path)
     assert all_whole_and_good(found), found
