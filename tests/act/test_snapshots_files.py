@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import random
+import shutil
 import subprocess
 import sys
 import threading
@@ -207,6 +208,15 @@ def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(NanwatchError, match=r"cannot write to .*file.*Give another folder"):
         LastGood(nn.Linear(1, 1), dir=tmp_path / "file")
+
+
+def test_a_folder_that_was_deleted_is_made_again(written: Written) -> None:
+    with LastGood(*written.training.objects, every=1, dir=written.folder) as last_good:
+        shutil.rmtree(written.folder)
+        with pytest.raises(NanwatchError, match="none has been kept yet"):
+            last_good.rollback()
+        last_good.step(7)
+        assert last_good.rollback() == 7
 
 
 def test_what_a_killed_process_left_is_cleared_away(written: Written) -> None:

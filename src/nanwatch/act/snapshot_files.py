@@ -66,7 +66,7 @@ class OnDisk:
         final = self._folder / f"{id}-rank{self._rank}"
         part = final.with_name(final.name + ".part")
         try:
-            part.mkdir()
+            part.mkdir(parents=True)
             places = write_tensors(part, state.tensors)
             content = {"step": state.step, "outline": state.outline, "tensors": places}
             _write(part / "state.json", json.dumps(content))
@@ -127,7 +127,7 @@ class OnDisk:
 
     def _paths(self) -> dict[str, Path]:
         found = {}
-        for path in self._folder.iterdir():
+        for path in self._folder.iterdir() if self._folder.is_dir() else ():
             match = NAME.fullmatch(path.name)
             if match and int(match[2]) == self._rank:
                 found[match[1]] = path

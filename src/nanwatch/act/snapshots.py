@@ -89,17 +89,16 @@ class LastGood:
         try:
             spare, self._spare = self._spare, {}
             state = take(self._objects, step, spare)
+            work = threading.Thread(target=self._judge_and_keep, args=(id, state), name="nanwatch-last-good")
+            work.start()
+            self._working = work
         except Exception as error:
             self._say_once("failed", say("snapshot.not_taken", step=step, error=describe(error)))
-            return
-        self._working = threading.Thread(
-            target=self._judge_and_keep, args=(id, state), name="nanwatch-last-good"
-        )
-        self._working.start()
 
-    def rollback(self) -> int:
+    def rollback(self, random: bool = True) -> int:
         """Puts everything back as it was in the newest good snapshot, and returns its step. On several ranks
-        all of them must call it, and all go back to the same one."""
+        all of them must call it, and all go back to the same one. `random=False` leaves the random states as
+        they are: other batches come than those that led astray."""
         self.wait()
         ids = self._kept.ids()
         some = bool(ids)
@@ -112,7 +111,7 @@ class LastGood:
             if agreed != max(proposals):
                 ids = [other for other in ids if other <= agreed]
                 continue
-            done = "yes" if self._put_back(id, state) else "no"
+            done = "yes" if self._put_back(id, state, random) else "no"
             if "no" not in self._ranks.proposals(done):
                 self._last = state.step
                 return state.step
@@ -188,9 +187,9 @@ class LastGood:
             self._pass_over(id, error)
             return None
 
-    def _put_back(self, id: str, state: State) -> bool:
+    def _put_back(self, id: str, state: State, random: bool) -> bool:
         try:
-            put_back(state, self._objects)
+            put_back(state, self._objects, random)
             return True
         except Unfit as error:
             self._pass_over(id, error)

@@ -106,7 +106,7 @@ def check(state: State, objects: Sequence[Any]) -> None:
             raise Unfit(say("snapshot.other_groups", thing=part["class"]))
 
 
-def put_back(state: State, objects: Sequence[Any]) -> None:
+def put_back(state: State, objects: Sequence[Any], random_states: bool = True) -> None:
     """Writes the state into the objects, which it is known to fit. Raises Unfit, with nothing changed, where
     an object refuses it."""
     putter = Putter(state.tensors)
@@ -123,7 +123,8 @@ def put_back(state: State, objects: Sequence[Any]) -> None:
         for thing in objects:
             for p in _weights_of(thing):
                 p.grad = None  # it belongs to a step that no longer happened
-        _put_random(putter.value(state.outline["random"]))
+        if random_states:
+            _put_random(putter.value(state.outline["random"]))
 
 
 def _outline_of(thing: Any, name: str, taken: Taken, in_modules: set[int]) -> dict[str, Any]:
