@@ -73,7 +73,7 @@ for _ in range(kills):
     os.close(read), os.close(write)
     found.append(seen())
     for file in os.listdir():
-        if file != name:
+        if file != name and os.path.isfile(file):
             os.remove(file)
 print(json.dumps(found))
 """
