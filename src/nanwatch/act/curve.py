@@ -46,6 +46,7 @@ class Curve:
         self.climbs = 0
         self.quiet = 0
         self.jump = 0.0
+        """The largest part of the present rise that one single step made, above all that was before."""
         self._recent: deque[tuple[int, float]] = deque(maxlen=WINDOW)
 
     def add(self, step: int, value: float) -> None:
@@ -58,7 +59,7 @@ class Curve:
         elif value > self.peak + CLIMB:
             self.climbs += 1
             self.quiet = 0
-            self.jump = max(self.jump, value - self.peak)
+            self.jump = max(self.jump, value - max(self.peak, self.top))
             self.peak = value
         else:
             self.quiet += 1

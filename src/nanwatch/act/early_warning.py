@@ -290,7 +290,7 @@ class EarlyWarning:
 
 
 def _alike(rate: float, other: float) -> bool:
-    if rate <= 0 or other <= 0:
+    if not (rate > 0 and other > 0):
         return True
     return other / OTHER_OPTIMIZER <= rate <= other * OTHER_OPTIMIZER
 
