@@ -162,7 +162,7 @@ def test_each_one_kept_has_memory_of_its_own(place: Path | None) -> None:
             training.spoil()
             assert last_good.rollback() == step
             assert_same(bits[step], training.bits())
-            last_good._kept.drop(last_good._kept.ids()[0])
+            last_good._shelf.drop(last_good._shelf.ids()[0])
         with pytest.raises(NanwatchError, match="none has been kept yet"):
             last_good.rollback()
 

@@ -99,7 +99,7 @@ def test_what_is_inside_another_is_taken_once() -> None:
         last_good.add(model[-1], model)
         last_good.step(0)
         last_good.wait()
-        (state,) = (last_good._kept.get(id) for id in last_good._kept.ids())
+        (state,) = (last_good._shelf.get(id) for id in last_good._shelf.ids())
         assert len(state.outline["objects"]) == 1
 
 

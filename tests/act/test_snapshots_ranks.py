@@ -14,7 +14,7 @@ import pytest
 import torch
 
 RANKS = 2
-PARTS = ("back_and_on", "new_processes", "bad_on_one_rank", "only_one_goes_back")
+PARTS = ("back_and_on", "new_processes", "bad_on_one_rank", "only_one_goes_back", "made_before_they_meet")
 HERE = str(Path(__file__).parent)
 PROGRAM = f"import sys; sys.path.insert(0, {HERE!r}); import test_snapshots_ranks as here; here.main()"
 
@@ -59,6 +59,8 @@ def run(part: str, folder: Path, rank: int) -> None:
     try:
         stderr = os.open(folder / f"{part}-{rank}", os.O_CREAT | os.O_WRONLY)
         os.dup2(stderr, 2)
+        if part == "made_before_they_meet":
+            globals()["early"] = made_early(rank, folder)
         limit = timedelta(seconds=40)
         torch.distributed.init_process_group(
             "gloo", init_method=f"file://{folder}/meeting-{part}", timeout=limit, rank=rank, world_size=RANKS
@@ -181,7 +183,7 @@ def bad_on_one_rank(rank: int, folder: Path) -> None:
             last_good.step(step)
             last_good.wait()
             torch.distributed.barrier()
-        assert len(last_good._kept.ids()) == (5 if rank == 0 else 2)
+        assert len(last_good._shelf.ids()) == (5 if rank == 0 else 2)
         assert last_good.rollback() == 1
 
 
@@ -215,3 +217,24 @@ def only_one_goes_back(rank: int, folder: Path) -> None:
 
 def test_no_rank_goes_back_alone(said: dict[str, list[str]]) -> None:
     assert [lines_of_nanwatch(text) for text in said["only_one_goes_back"]] == [[], []]
+
+
+def made_early(rank: int, folder: Path) -> Any:
+    """As for a program that is watched from its first line, under a launcher."""
+    from nanwatch import LastGood
+
+    os.environ |= {"WORLD_SIZE": str(RANKS), "RANK": str(rank)}
+    return LastGood(torch.nn.Linear(2, 2), every=1, dir=folder / "early")
+
+
+def made_before_they_meet(rank: int, folder: Path) -> None:
+    early: Any = globals()["early"]
+    early.step(0)
+    early.step(1)
+    assert early.rollback() == 1
+    early.close()
+    assert len(list((folder / "early").glob(f"*-step1-rank{rank}"))) == 1
+
+
+def test_it_may_be_made_before_the_ranks_meet(said: dict[str, list[str]]) -> None:
+    assert [lines_of_nanwatch(text) for text in said["made_before_they_meet"]] == [[], []]

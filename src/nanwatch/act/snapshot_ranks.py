@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import os
 import time
 from datetime import timedelta
 from typing import Any
@@ -24,14 +25,27 @@ PATIENCE = 300.0
 _count = itertools.count()
 
 
+def are_to_come() -> bool:
+    """Whether a launcher has started several ranks, which have not met yet."""
+    return not _have_met() and _from_launcher("WORLD_SIZE", 1) > 1
+
+
+def _have_met() -> bool:
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
+def _from_launcher(name: str, usual: int) -> int:
+    given = os.environ.get(name, "")
+    return int(given) if given.isdecimal() else usual
+
+
 class Ranks:
     """All ranks that train together. A single process is rank 0 of 1."""
 
     def __init__(self) -> None:
         distributed = torch.distributed
-        several = distributed.is_available() and distributed.is_initialized()
-        self.rank = distributed.get_rank() if several else 0
-        self.size = distributed.get_world_size() if several else 1
+        self.rank = distributed.get_rank() if _have_met() else _from_launcher("RANK", 0)
+        self.size = distributed.get_world_size() if _have_met() else 1
         self._store: Any = None
         self._where = f"nanwatch/last-good/{next(_count)}"
         self._rounds = itertools.count()

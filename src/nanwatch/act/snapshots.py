@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from nanwatch.act.snapshot_files import OnDisk
-from nanwatch.act.snapshot_ranks import Ranks
+from nanwatch.act.snapshot_ranks import Ranks, are_to_come
 from nanwatch.act.training_state import (
     State,
     Unfit,
@@ -57,17 +57,15 @@ class LastGood:
         self._working: threading.Thread | None = None
         self._closed = False
         self.add(*objects)
-        self._ranks = Ranks()
-        folder = None if dir is None else Path(dir)
-        self._kept: Shelf = (
-            InMemory() if folder is None else OnDisk(folder, self._ranks.rank, self._ranks.size)
-        )
-        newest = max((int(id.split("-")[0]) for id in self._kept.ids()), default=0)
-        self._generation = f"{self._ranks.generation(newest):019d}"
+        self._folder = None if dir is None else Path(dir)
         self._numbers = itertools.count()
         self._written: list[str] = []
         self._spare: dict[str, Tensor] = {}
         """Host memory of a snapshot that is no longer needed there, for the next one."""
+        self._ranks: Ranks
+        self._kept: Shelf | None = None
+        if not are_to_come():
+            self._open()
 
     def add(self, *objects: Any) -> None:
         """More objects to take along. Snapshots from before do not hold them and cannot be gone back to, so
@@ -84,9 +82,10 @@ class LastGood:
         if self._closed or not self._is_due(step) or _is_capturing():
             return
         self._last = step
-        id = f"{self._generation}-{next(self._numbers):06d}-step{step}"
         self.wait()
         try:
+            self._open()
+            id = f"{self._generation}-{next(self._numbers):06d}-step{step}"
             spare, self._spare = self._spare, {}
             state = take(self._objects, step, spare)
             work = threading.Thread(target=self._judge_and_keep, args=(id, state), name="nanwatch-last-good")
@@ -100,7 +99,8 @@ class LastGood:
         all of them must call it, and all go back to the same one. `random=False` leaves the random states as
         they are: other batches come than those that led astray."""
         self.wait()
-        ids = self._kept.ids()
+        self._open()
+        ids = self._shelf.ids()
         some = bool(ids)
         while True:
             id, state = next(((id, s) for id in ids if (s := self._usable(id)) is not None), ("", None))
@@ -128,7 +128,8 @@ class LastGood:
         self.wait()
         if not self._closed:
             self._closed = True
-            self._kept.close()
+            if self._kept is not None:
+                self._kept.close()
 
     def __enter__(self) -> LastGood:
         return self
@@ -137,6 +138,23 @@ class LastGood:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _open(self) -> None:
+        """Where snapshots are kept: not before the ranks have met, since each has its own."""
+        if self._kept is not None:
+            return
+        self._ranks = Ranks()
+        kept: Shelf = InMemory()
+        if self._folder is not None:
+            kept = OnDisk(self._folder, self._ranks.rank, self._ranks.size)
+        newest = max((int(id.split("-")[0]) for id in kept.ids()), default=0)
+        self._generation = f"{self._ranks.generation(newest):019d}"
+        self._kept = kept
+
+    @property
+    def _shelf(self) -> Shelf:
+        assert self._kept is not None
+        return self._kept
 
     def _is_due(self, step: int) -> bool:
         return self._last is None or step // self._every != self._last // self._every
@@ -152,7 +170,7 @@ class LastGood:
             if state.left_out:
                 keys = ", ".join(state.left_out)
                 self._say_once(keys, say("snapshot.left_out", keys=keys))
-            self._spare = self._kept.put(id, state)
+            self._spare = self._shelf.put(id, state)
             self._said -= {"not finite", "failed"}
             self._written.append(id)
             self._ranks.tell(self._written)
@@ -163,21 +181,21 @@ class LastGood:
     def _drop_old(self, signature: str) -> None:
         """All but the newest `keep` that every rank has, and newer ones that others may be writing. Those of
         earlier runs go when this run has enough; those of another model stay."""
-        ids = self._kept.ids()
+        ids = self._shelf.ids()
         mine = [id for id in ids if id in self._written]
         common = self._ranks.written_by_all(mine)
         pending = [id for id in mine if not common or id > common[0]]
         needed = {*common[: self._keep], *pending[: max(LAG, self._keep)]}
         enough = len(common) >= self._keep
         for id in ids:
-            if id not in needed and (id in mine or (enough and self._kept.is_of(id, signature))):
-                self._spare = self._kept.drop(id) or self._spare
+            if id not in needed and (id in mine or (enough and self._shelf.is_of(id, signature))):
+                self._spare = self._shelf.drop(id) or self._spare
         self._written = [id for id in mine if id in needed]
 
     def _usable(self, id: str) -> State | None:
         """The snapshot, if it is whole, finite, and of these objects."""
         try:
-            state = self._kept.get(id)
+            state = self._shelf.get(id)
             bad = what_is_not_finite(state)
             if bad is not None:
                 raise Unfit(say("snapshot.holds_non_finite", name=bad))
@@ -197,7 +215,7 @@ class LastGood:
 
     def _pass_over(self, id: str, error: Exception) -> None:
         why = str(error) if isinstance(error, Unfit) else describe(error)
-        self._say_once(id, say("snapshot.passed_over", snapshot=self._kept.describe(id), why=why))
+        self._say_once(id, say("snapshot.passed_over", snapshot=self._shelf.describe(id), why=why))
 
     def _say_once(self, what: str, sentence: str) -> None:
         if what not in self._said:
