@@ -142,13 +142,14 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--first-seed", type=int, default=0, help="others than the thresholds were set with")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--json", type=Path, default=None)
     parser.add_argument("--list", action="store_true", help="what was missed, and what was said for nothing")
     options = parser.parse_args()
     torch.set_num_threads(1)
     outcomes = []
-    chosen = trainings(options.seeds, options.steps)
+    chosen = trainings(options.seeds, options.steps, options.first_seed)
     for training in chosen:
         outcomes.append(judge(training.name, records(training)))
         print(f"\r{len(outcomes)} of {len(chosen)}", end="", file=sys.stderr, flush=True)

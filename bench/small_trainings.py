@@ -136,19 +136,19 @@ RATES = {
 }
 
 
-def trainings(seeds: int = 2, steps: int = 200) -> list[Training]:
+def trainings(seeds: int = 2, steps: int = 200, first_seed: int = 0) -> list[Training]:
     """Every family with every optimizer and rate, in both precisions."""
     found = [
         Training(family, optimizer, rate, seed, half, steps)
         for family, optimizer in itertools.product(FAMILIES, OPTIMIZERS)
         for rate in RATES[optimizer]
         for half in (False, True)
-        for seed in range(seeds)
+        for seed in range(first_seed, first_seed + seeds)
     ]
     found += [
         Training("gan", "adam", rate, seed, False, steps)
         for rate in (1e-4, 1e-3)
-        for seed in range(2 * seeds)
+        for seed in range(first_seed, first_seed + 2 * seeds)
     ]
     return found
 
