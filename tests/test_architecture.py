@@ -222,6 +222,7 @@ def test_public_names_are_frozen() -> None:
         "LastGood",
         "NanwatchError",
         "NonFiniteError",
+        "Policy",
         "Session",
         "Traced",
         "__version__",

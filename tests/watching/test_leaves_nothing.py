@@ -282,8 +282,8 @@ def test_what_may_be_watched() -> None:
     with pytest.raises(nanwatch.NanwatchError) as error:
         nanwatch.watch("model")
     assert str(error.value) == (
-        "nanwatch.watch was given a str; a torch.nn.Module or a torch.optim.Optimizer was expected, "
-        "for example: nanwatch.watch(model, optimizer)"
+        "nanwatch.watch was given a str; a torch.nn.Module, a torch.optim.Optimizer or another object with a "
+        "state_dict was expected, for example: nanwatch.watch(model, optimizer)"
     )
     with pytest.raises(nanwatch.NanwatchError, match="unknown policy retry"):
         nanwatch.watch(policy="retry")

@@ -6,11 +6,8 @@ the terminal and written to the run folder.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import statistics
 import sys
-import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,6 +21,7 @@ from nanwatch.act import checkpoint_gate
 from nanwatch.act.alarm import Alarm
 from nanwatch.act.policy import Decisions, Policy, action_of, policy_of
 from nanwatch.act.precautions import Precautions
+from nanwatch.adapters.explaining import explained
 from nanwatch.adapters.run_record import describe_run, now, sentence_of
 from nanwatch.errors import NanwatchError, NonFiniteError
 from nanwatch.messages import say
@@ -43,10 +41,6 @@ from nanwatch.watching.watcher import MODES, Watcher
 
 HISTORY = 1000
 """Steps whose facts are kept in memory."""
-
-STEPS_TO_EXPLAIN = 20
-LEAST_EXPLAIN_SECONDS = 10.0
-"""Looking for the cause may take as long as this many steps, or, where steps are short, this many seconds."""
 
 SNAPSHOT_EVERY = 100
 """Steps between two snapshots of the last good state, where the policy may go back to it."""
@@ -178,13 +172,21 @@ class Session:
     def _log(self, facts: StepFacts) -> None:
         self.history.append(facts)
         if self.precautions is not None:
-            alarms = self.precautions.step_done(facts, self.watcher)
-            for alarm in alarms:
-                self._warn_early(alarm)
-            self.precautions.lower_after(alarms, self.watcher)
+            self._look_ahead(self.precautions, facts)
         folder = self.folder
         if folder is not None and not self._log_broken:
             self._write(lambda: folder.append_step(self.rank, facts))
+
+    def _look_ahead(self, precautions: Precautions, facts: StepFacts) -> None:
+        """Snapshots and early warnings; if they fail, the watch goes on without."""
+        try:
+            alarms = precautions.step_done(facts, self.watcher)
+            for alarm in alarms:
+                self._warn_early(alarm)
+            precautions.lower_after(alarms, self.watcher)
+        except Exception as error:
+            self.precautions = None
+            warn(say("watch.no_precautions", why=describe(error)))
 
     def _folder_text(self) -> str:
         return str(self.folder.path) if self.folder is not None else "-"
@@ -261,12 +263,15 @@ class Session:
     def _settle(self, incident: Incident, trouble: Trouble, located: Located) -> tuple[Incident, str | None]:
         """Written before it is explained: whoever kills the program meanwhile still has the place."""
         path = self._keep(incident, located)
-        explained = self._explained(incident, trouble, located)
-        if path is not None and explained is not incident:
-            self._write_incident(lambda folder: folder.rewrite_incident(Path(path), explained))
-        self.incidents.append(explained)
-        self._show(explained, path)
-        return explained, path
+        if self.explain:
+            calls = (trouble, located, self.watcher, self.history, self.checklist)
+            incident = explained(incident, *calls)
+            whole = incident
+            if path is not None:
+                self._write_incident(lambda folder: folder.rewrite_incident(Path(path), whole))
+        self.incidents.append(incident)
+        self._show(incident, path)
+        return incident, path
 
     def _incident(self, located: Located, action: str, seen_in: str) -> Incident:
         notes = tuple(located.notes)
@@ -288,47 +293,6 @@ class Session:
             time=now(),
         )
 
-    def _explained(self, incident: Incident, trouble: Trouble, located: Located) -> Incident:
-        """The incident with its diagnosis. Without one, if nanwatch fails at it: the place is known all the
-        same."""
-        if not self.explain:
-            return incident
-
-        from nanwatch.explain.alone import Alone
-        from nanwatch.explain.case import Budget, Case
-        from nanwatch.explain.checklist import checklist
-        from nanwatch.explain.debugging import debugging
-        from nanwatch.explain.diagnose import diagnose
-        from nanwatch.explain.timeline import sentences
-
-        began = time.perf_counter()
-        took = [facts.seconds for facts in self.history if facts.seconds is not None]
-        step = statistics.median(took) if took else 0.0
-        budget = Budget(max(LEAST_EXPLAIN_SECONDS, STEPS_TO_EXPLAIN * step))
-        try:
-            with Alone() if self.watcher.lockstep.groups else contextlib.nullcontext():
-                case = Case(trouble, located, self.watcher.calls, self.history, budget, terminal.progress)
-                found = diagnose(case)
-                steps = debugging(case) if self.checklist else ()
-                points = checklist(case, found.cause) if self.checklist else ()
-            notes = tuple(sentences(self.history))
-        except Exception as error:
-            note = say("watch.not_explained", error=describe(error))
-            return replace(incident, notes=(*incident.notes, note))
-        finally:
-            terminal.progress("")
-        return replace(
-            incident,
-            cause=found.cause,
-            experiments=tuple(case.experiments),
-            remedies=found.remedies,
-            others=found.others,
-            checklist=points,
-            debugging=steps,
-            notes=(*incident.notes, *notes),
-            explained_in_steps=round((time.perf_counter() - began) / step, 1) if step else None,
-        )
-
     def _keep(self, incident: Incident, located: Located) -> str | None:
         """The incident's folder, or None when it could not be written."""
         repro, save = None, None
@@ -341,7 +305,8 @@ class Session:
             def save(path: Path) -> None:
                 from safetensors.torch import save_file
 
-                save_file(tensors, str(path))
+                with checkpoint_gate.unchecked():  # the operands of a bad op are bad
+                    save_file(tensors, str(path))
 
         return self._write_incident(lambda folder: folder.write_incident(incident, save, repro))
 
