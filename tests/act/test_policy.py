@@ -222,3 +222,25 @@ def test_from_the_command_line(tmp_path: Path) -> None:
     ):
         bad = workshop.nanwatch("run", *wrong, "train.py")
         assert bad.returncode == 2 and bad.stderr.count("\n") == 1, bad.stderr
+
+
+def test_a_statistic_that_went_bad_unseen_is_found_when_a_snapshot_is_due(tmp_path: Path) -> None:
+    """In training mode BatchNorm does not read its running statistics: no loss shows that they are NaN."""
+    training = Training()
+    options: Any = {**QUICK, "snapshot_every": 4}
+    with nanwatch.watch(policy="rollback", dir=tmp_path / "run", **options) as session:
+        training.run(range(6))
+        training.model[1].running_var.fill_(float("nan"))
+        training.run(range(6, 14))
+    assert [incident.action for incident in session.incidents] == ["rolled-back"]
+    assert all(bool(t.isfinite().all()) for t in training.model.state_dict().values())
+
+
+def test_a_state_that_leads_nowhere_is_left_behind(tmp_path: Path, capfd: Any) -> None:
+    """Going back to the newest state gives no good step: the next way back leads to the one before."""
+    training = Training()
+    options: Any = {**QUICK, "snapshot_every": 3}
+    with nanwatch.watch(policy=nanwatch.Policy(rollbacks=2), dir=tmp_path / "run", **options):
+        training.run(range(10), bad=(8, 9))
+    said = [line for line in capfd.readouterr().err.splitlines() if "went back to the state" in line]
+    assert [int(line.split("after step ")[1].split(".")[0]) for line in said] == [6, 3]

@@ -16,6 +16,7 @@ from nanwatch.act.early_warning import EarlyWarning
 from nanwatch.act.policy import Policy
 from nanwatch.act.snapshots import LastGood
 from nanwatch.messages import say
+from nanwatch.tensors import is_finite
 from nanwatch.watching.about_models import living
 from nanwatch.watching.shield import warn
 
@@ -52,6 +53,8 @@ class Precautions:
         self._lowest: dict[int, float] = {}
         """id of an optimizer -> the rate below which no warning brings it."""
         self._known = 0
+        self._went_to: int | None = None
+        """The step that was gone back to, until there is a good one again."""
 
     @property
     def ready(self) -> bool:
@@ -62,6 +65,7 @@ class Precautions:
         """After a step that went well. The warnings that it gives rise to."""
         alarms = () if self._early is None else self._early.see(facts)
         if self.last_good is not None and not NO_GOOD_STEP & set(facts.events):
+            self._went_to = None
             self._take_along(watcher)
             self._rate_at.setdefault(facts.step, self._rate)
             self.last_good.step(facts.step)
@@ -89,15 +93,30 @@ class Precautions:
                     )
 
     def roll_back(self, watcher: Watcher) -> None:
-        """Everything as it was in the last good state, but for a lower learning rate."""
+        """Everything as it was in the last good state, but for a lower learning rate. When that has not led
+        to a single good step, further back, and on with other random numbers."""
         if self.last_good is None:
             return
-        step = self.last_good.rollback()
+        step = self.last_good.rollback(random=self._went_to is None, before=self._went_to)
+        self._went_to = step
         self._rate *= self._policy.rate_factor
         lower = self._rate / self._rate_at.get(step, 1.0)
         for optimizer in watcher.updates.active:
             scale_rates(optimizer, lower)
         warn(say("watch.rolled_back", step=step, factor=f"{self._rate:g}"))
+
+    def bad_state(self, watcher: Watcher) -> list[tuple[str, torch.Tensor]]:
+        """What a snapshot has shown not to be finite, though no loss and no gradient did: a statistic, a
+        moment. Not where ranks train together: the others do not know."""
+        if self.last_good is None or self.last_good.refused is None or watcher.lockstep.groups:
+            return []
+        self.last_good.refused = None
+        models = [e.call for e in watcher.recorder.tape.entries if isinstance(e.call, nn.Module)]
+        named = [(n, t) for m in models for n, t in (*m.named_parameters(), *m.named_buffers())]
+        for optimizer in watcher.updates.active:
+            for state in optimizer.state.values():
+                named += [(n, t) for n, t in state.items() if isinstance(t, torch.Tensor)]
+        return [(name, t.detach()) for name, t in named if t.is_floating_point() and not is_finite(t)]
 
     def close(self) -> None:
         if self.last_good is not None:

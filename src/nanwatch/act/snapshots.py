@@ -54,6 +54,8 @@ class LastGood:
         self._said: set[str] = set()
         self._last: int | None = None
         """The step of the newest snapshot that was begun, or gone back to."""
+        self.refused: str | None = None
+        """What was not finite in the last snapshot that was not kept for it."""
         self._working: threading.Thread | None = None
         self._closed = False
         self.add(*objects)
@@ -94,14 +96,17 @@ class LastGood:
         except Exception as error:
             self._say_once("failed", say("snapshot.not_taken", step=step, error=describe(error)))
 
-    def rollback(self, random: bool = True) -> int:
+    def rollback(self, random: bool = True, before: int | None = None) -> int:
         """Puts everything back as it was in the newest good snapshot, and returns its step. On several ranks
         all of them must call it, and all go back to the same one. `random=False` leaves the random states as
-        they are: other batches come than those that led astray."""
+        they are: other batches come than those that led astray. `before`: to one of an earlier step than
+        this, if there is one."""
         self.wait()
         self._open()
         ids = self._shelf.ids()
         some = bool(ids)
+        if before is not None:
+            ids = [id for id in ids if int(id.rpartition("step")[2]) < before] or ids
         while True:
             id, state = next(((id, s) for id in ids if (s := self._usable(id)) is not None), ("", None))
             proposals = self._ranks.proposals(id)
@@ -165,6 +170,7 @@ class LastGood:
             bad = what_is_not_finite(state)
             if bad is not None:
                 self._spare = state.tensors
+                self.refused = bad
                 self._say_once("not finite", say("snapshot.not_finite", step=state.step, name=bad))
                 return
             if state.left_out:

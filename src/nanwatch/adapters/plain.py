@@ -6,6 +6,7 @@ the terminal and written to the run folder.
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections import deque
@@ -90,6 +91,8 @@ class Session:
         live = LiveTracer(audit_seconds, audit_share) if audit_seconds or audit_share else None
         self.watcher = Watcher(self._report, self._log, mode, self.policy.in_the_watchers_words, live)
         self.watcher.go_back = self._go_back
+        if self.precautions is not None and self.policy.rollbacks:
+            self.watcher.bad_state = functools.partial(self.precautions.bad_state, self.watcher)
         self.watcher.start()
 
     def __enter__(self) -> Session:

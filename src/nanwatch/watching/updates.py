@@ -105,6 +105,9 @@ class Updates:
                 self._went_bad(optimizer, [])
             models = [e.call for e in watcher.recorder.tape.entries if isinstance(e.call, nn.Module)]
             self._step.notable.update(facts_of(optimizer, models))
+        bad = watcher.bad_state() if watcher.bad_state is not None else []
+        if bad:
+            self._went_bad(optimizer, bad)
         if watcher.fingerprints is not None:
             watcher.fingerprints.updated(optimizer, watcher.step)
         if watcher.backward is not None:

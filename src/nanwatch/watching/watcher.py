@@ -93,6 +93,8 @@ class Watcher:
         self._trained: dict[tuple[int, int], bool] = {}
         self.go_back: Callable[[], None] | None = None
         """Puts the last good state back."""
+        self.bad_state: Callable[[], list[tuple[str, torch.Tensor]]] | None = None
+        """What outlives the step and was found not to be finite, though the step was."""
         self.good_parts: Any = None
         """Of the last trouble: what its step is without its bad micro-batches."""
         self._closed = True
