@@ -129,8 +129,8 @@ def test_roll_back_lowers_the_rate_and_the_schedule_goes_on_from_there(tmp_path:
         training.run(range(9), bad=(7, 8))
         plain = Training()
         lowered = training.optimizer.param_groups[0]
-    plain.run(range(6))
-    was = plain.states[5][1]["param_groups"][0]
+    plain.run(range(1))  # the second time the way back leads further
+    was = plain.states[0][1]["param_groups"][0]
     for name in ("lr", "max_lr", "initial_lr", "min_lr"):
         assert lowered[name] == pytest.approx(was[name] * 0.25, rel=1e-12), name
     said = [line for line in capfd.readouterr().err.splitlines() if "went back to the state" in line]
