@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from small_training import assert_same
 from together import RANKS, Done, Together
 
@@ -134,3 +135,16 @@ def test_looking_for_the_cause_sends_nothing_to_the_others(together: Together) -
     told = {incident["rank"]: incident for incident in together.incidents()}
     assert set(told) == {0, 1}, "the other rank's mean is bad too"
     assert (told[1]["cause"]["id"], told[1]["birth"]["samples"]) == ("bad-input", [1])
+
+
+def test_all_ranks_go_back_together(together: Together) -> None:
+    options = ("--policy", "survive", "--skip-in-a-row", "2", "--snapshot-every", "2", "--no-explain")
+    ranks = together.nanwatch(*options, program="goes_back.py", arguments=("end",))
+    assert codes(ranks) == [0, 0], ranks[1].err
+    ends = [torch.load(together.folder / f"end-{rank}.pt") for rank in range(RANKS)]
+    assert_same(ends[0], ends[1], "the ranks have come apart")
+    assert ends[0]["rate"] == 0.005, "lowered once"
+    assert all(bool(t.isfinite().all()) for t in ends[0]["weights"].values())
+    assert [rank.err.count("went back to the state after step 4") for rank in ranks] == [1, 1]
+    told = [incident for incident in together.incidents() if incident["rank"] == 1]
+    assert [i["action"] for i in told] == ["skipped", "skipped", "rolled-back", "skipped"]
