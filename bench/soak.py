@@ -6,7 +6,7 @@
 Printed for each kind: injected, survived, missed. A fault is survived when nanwatch has skipped or gone back
 before the next one, or the process went on where it was killed; else it is missed. At the end: whether all
 weights and moments are finite, whether every step of the plan was made (a killed process goes on from its
-last good state, a rollback makes its steps again), and how many early warnings there were.
+last good state, a rollback makes its steps again), and how many early warnings were right and wrong.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from bench.soak_training import FAULTS
 
 NEAR = 6
 """Steps after a fault within which it must show."""
+SOON = 50
+"""Steps within which what was warned of must come."""
 SILENT = ("full disk",)
 """Nothing of the training goes bad: it must only go on."""
 
@@ -76,9 +78,19 @@ def judged(plan: dict[int, str], events: list[dict[str, Any]], starts: int, step
         "steps": end["step"],
         "all_steps": end["step"] == steps,
         "loss": end["loss"],
-        "rolled_back": end["rolled_back"],
-        "warnings": len(end["warnings"]),
+        "warnings": _warnings(events),
     }
+
+
+def _warnings(events: list[dict[str, Any]]) -> dict[str, int]:
+    """Right when nanwatch had to act soon afterwards, or a fault had just come."""
+    found = {"right": 0, "wrong": 0}
+    acted = [e["step"] for e in events if e["event"] in ("acted", "fault")]
+    for event in events:
+        if event["event"] == "warning":
+            near = any(-NEAR <= step - event["step"] <= SOON for step in acted)
+            found["right" if near else "wrong"] += 1
+    return found
 
 
 def show(found: dict[str, Any]) -> None:
@@ -91,7 +103,7 @@ def show(found: dict[str, Any]) -> None:
     print(f"{'all':28} {total['injected']:8} {total['survived']:9} {total['missed']:7}")
     print(f"steps made: {found['steps']}, all of them: {found['all_steps']}; processes: {found['processes']}")
     print(f"weights and moments finite: {found['finite']}; loss at the end: {found['loss']:.4g}")
-    print(f"early warnings in the last process: {found['warnings']}; rollbacks there: {found['rolled_back']}")
+    print(f"early warnings: {found['warnings']['right']} right, {found['warnings']['wrong']} wrong")
 
 
 def main() -> None:

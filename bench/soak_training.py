@@ -117,7 +117,7 @@ def train(steps: int, plan: dict[int, str], folder: Path, snapshot_every: int) -
     with nanwatch.watch(
         model, optimizer, schedule, progress, policy=policy, dir=folder, **options
     ) as session:
-        seen = 0
+        seen = warned = 0
         while progress.step < steps:
             step = progress.step
             fault = plan.get(step) if step not in done else None
@@ -130,6 +130,9 @@ def train(steps: int, plan: dict[int, str], folder: Path, snapshot_every: int) -
             if acted > seen:
                 say(event="acted", step=step, skipped=session.decisions.skipped)
             seen = acted
+            for warning in session.warnings[warned:]:
+                say(event="warning", step=step, id=warning.id)
+            warned = len(session.warnings)
         finite = all(
             bool(t.isfinite().all()) for t in [*model.state_dict().values()] if t.is_floating_point()
         )
@@ -142,7 +145,6 @@ def train(steps: int, plan: dict[int, str], folder: Path, snapshot_every: int) -
             loss=float((model.eval()(x) - y).square().mean()),
             skipped=session.decisions.skipped,
             rolled_back=session.decisions.rolled_back,
-            warnings=[w.step for w in session.warnings],
         )
 
 
