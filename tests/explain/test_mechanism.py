@@ -293,7 +293,7 @@ def test_exp_that_float64_could_hold(value: float) -> None:
 @given(st.sampled_from([torch.float16, torch.bfloat16]), st.floats(1e3, 1e30))
 def test_bfloat16_has_the_range_of_float32(dtype: torch.dtype, value: float) -> None:
     given_value = torch.tensor([value])
-    if value < torch.finfo(dtype).max:
+    if dtype is torch.bfloat16 or value < 65520:  # what lies below rounds to the largest float16
         assert bool(torch.isfinite(given_value.to(dtype)).all())
         return
     birth = birth_of(lambda: given_value.to(dtype))

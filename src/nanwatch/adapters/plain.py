@@ -164,7 +164,7 @@ class Session:
         try:
             where = None if self.folder is None else self.folder.path / "last-good"
             self.precautions = Precautions(self.policy, where, every, early_warning, kept)
-            if gate:
+            if gate and not self.policy.observe:
                 checkpoint_gate.install()
                 self._gated = True
         except NanwatchError:
