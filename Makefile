@@ -23,7 +23,7 @@ test: $(READY)  ## the tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 test-all: $(READY)  ## the tests, the slow ones too
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m ""
+	NEW_EXAMPLES=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m ""
 
 check: $(READY) lint types test  ## format, lint, types, tests
 
