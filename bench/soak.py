@@ -68,7 +68,9 @@ def judged(plan: dict[int, str], events: list[dict[str, Any]], starts: int, step
         later = events[number + 1 :]
         nxt = next((i for i, e in enumerate(later) if e["event"] == "fault"), len(later))
         seen = any(e["event"] in ("acted", "resumed") for e in later[:nxt])
-        row["survived" if seen or event["fault"] in SILENT else "missed"] += 1
+        missed = not seen and event["fault"] not in SILENT
+        row["missed" if missed else "survived"] += 1
+        row["unseen damage"] += missed and any(e["event"] == "not finite" for e in later[:nxt])
     end = events[-1]
     return {
         "rows": {kind: dict(row) for kind, row in rows.items() if row},
@@ -101,6 +103,7 @@ def show(found: dict[str, Any]) -> None:
     for row in found["rows"].values():
         total.update(row)
     print(f"{'all':28} {total['injected']:8} {total['survived']:9} {total['missed']:7}")
+    print(f"missed though something was not finite: {total['unseen damage']}")
     print(f"steps made: {found['steps']}, all of them: {found['all_steps']}; processes: {found['processes']}")
     print(f"weights and moments finite: {found['finite']}; loss at the end: {found['loss']:.4g}")
     print(f"early warnings: {found['warnings']['right']} right, {found['warnings']['wrong']} wrong")

@@ -86,6 +86,12 @@ def flip(tensor: torch.Tensor, chance: random.Random) -> None:
         values.view(WORDS)[chance.choice(places)] ^= TOP_BIT
 
 
+def all_finite(model: nn.Module, optimizer: torch.optim.Optimizer) -> bool:
+    """Weights, statistics and moments."""
+    moments = [value for state in optimizer.state.values() for value in state.values()]
+    return all(bool(t.isfinite().all()) for t in [*model.state_dict().values(), *moments])
+
+
 def say(**facts: Any) -> None:
     print(json.dumps(facts), flush=True)
 
@@ -130,18 +136,16 @@ def train(steps: int, plan: dict[int, str], folder: Path, snapshot_every: int) -
             if acted > seen:
                 say(event="acted", step=step, skipped=session.decisions.skipped)
             seen = acted
+            if not all_finite(model, optimizer):
+                say(event="not finite", step=step)
             for warning in session.warnings[warned:]:
                 say(event="warning", step=step, id=warning.id)
             warned = len(session.warnings)
-        finite = all(
-            bool(t.isfinite().all()) for t in [*model.state_dict().values()] if t.is_floating_point()
-        )
-        moments = all(bool(v.isfinite().all()) for s in optimizer.state.values() for v in s.values())
         x, y = batch(0)
         say(
             event="end",
             step=progress.step,
-            finite=finite and moments,
+            finite=all_finite(model, optimizer),
             loss=float((model.eval()(x) - y).square().mean()),
             skipped=session.decisions.skipped,
             rolled_back=session.decisions.rolled_back,

@@ -161,7 +161,6 @@ def _scale_schedule(schedule: Any, scaled: Callable[[float], float]) -> None:
         rates = getattr(schedule, name, None)
         if isinstance(rates, list):
             setattr(schedule, name, [scaled(r) if isinstance(r, (int, float)) else r for r in rates])
-    for name in ("eta_min",):
-        rate = getattr(schedule, name, None)
-        if isinstance(rate, (int, float)):
-            setattr(schedule, name, scaled(rate))
+    lowest = getattr(schedule, "eta_min", None)
+    if isinstance(lowest, (int, float)):
+        schedule.eta_min = scaled(lowest)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import ModuleType
 
 from nanwatch.explain.case import Case
@@ -55,7 +55,3 @@ def _remedies(cause: ModuleType, case: Case) -> tuple[Remedy, ...]:
         return tuple(cause.remedies(case))
     except Exception:
         return ()
-
-
-def with_action(remedy: Remedy, verified: bool | None) -> Remedy:
-    return replace(remedy, verified=verified)
