@@ -172,6 +172,11 @@ class LiveTracer:
         return there
 
     @property
+    def small_budget(self) -> tuple[float, float]:
+        """Seconds at first, and the share of the time afterwards, for what is looked at beside the trace."""
+        return self._first_seconds / 10, self._share / 2
+
+    @property
     def ops_seen(self) -> int:
         return self.tracer.next_index
 

@@ -56,7 +56,9 @@ class Changed:
 
 
 class Fingerprints:
-    def __init__(self) -> None:
+    def __init__(self, first_seconds: float = FIRST_SECONDS, share: float = SHARE) -> None:
+        self._first_seconds = first_seconds
+        self._share = share
         self.taken: dict[int, Fingerprint] = {}
         self.bad_at_first: set[str] = set()
         """Names of weights and buffers that were not finite at the first call of their model."""
@@ -89,7 +91,7 @@ class Fingerprints:
 
     def _affordable(self) -> bool:
         elapsed = time.perf_counter() - self._began
-        return self._spent <= FIRST_SECONDS + SHARE * elapsed
+        return self._spent <= self._first_seconds + self._share * elapsed
 
     def _take(self, tensors: Iterable[tuple[str, torch.Tensor]], step: int, first: bool = False) -> None:
         began, size = time.perf_counter(), 0

@@ -73,7 +73,7 @@ class Watcher:
         self.live = live
         if live is not None:
             live.tell_errors_to(self.shield.give_up)
-        self.fingerprints = Fingerprints() if live is not None else None
+        self.fingerprints = Fingerprints(*live.small_budget) if live is not None else None
         self._home = threading.get_ident()
         self._arrivals: Storages[Stack] = Storages()
         self._epochs: dict[int | None, int] = {}
