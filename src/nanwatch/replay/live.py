@@ -3,6 +3,9 @@
 Forward, loss, data and optimizer ops are traced as they happen; backward is not (a few of torch's
 derivative formulas take another path under a tracer, which would cost bit-identity). Nothing of the
 program is run twice. The share of the run's time it may take is bounded.
+
+To look at a value on a GPU is to wait for it. Where the program works on several streams, or has values sent
+to the host behind its back, a wait could hide that it forgot one of its own: there the audit stands aside.
 """
 
 from __future__ import annotations
@@ -46,6 +49,8 @@ class _TimedTracer(OpTracer):
         """A derivative was taken inside a model in this step."""
         self.complete = True
         """Nothing of this step was left out."""
+        self.would_hide = False
+        """The program does things at the same time: to look could hide a race."""
 
     def __torch_dispatch__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -57,11 +62,21 @@ class _TimedTracer(OpTracer):
         if self.spent > self.budget:
             self.looking = self.complete = False  # one long "step" must not eat the run
             return function(*args, **(kwargs or {}))
+        if torch.cuda.is_initialized() and self._would_wait(args, kwargs or {}):  # type: ignore[no-untyped-call]
+            return function(*args, **(kwargs or {}))
         began = time.perf_counter()
         try:
             return super().__torch_dispatch__(function, types, args, kwargs)
         finally:
             self.spent += time.perf_counter() - began
+
+    def _would_wait(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether to look would make the program wait for a copy that it does not wait for itself."""
+        asked = bool(kwargs.get("non_blocking")) or (len(args) > 2 and args[2] is True)  # copy_: by place
+        if _on_side_stream() or (asked and _sends_to_host(args, kwargs)):
+            self.would_hide = True
+            self.looking = self.complete = False
+        return asked or self.would_hide
 
     def failed(self, error: Exception) -> None:
         """The program's own op has run: only the audit ends here."""
@@ -75,6 +90,15 @@ _jit_tracing = torch._C._get_tracing_state
 
 def _capturing() -> bool:
     return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+
+
+def _on_side_stream() -> bool:
+    return bool(torch._C._cuda_getCurrentRawStream(torch.cuda.current_device()))
+
+
+def _sends_to_host(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    target = torch.device(kwargs["device"]) if "device" in kwargs else args[0].device
+    return bool(target.type == "cpu") and any(isinstance(a, torch.Tensor) and a.is_cuda for a in args[:2])
 
 
 def _place(op: Op) -> str:
@@ -127,6 +151,8 @@ class LiveTracer:
         return self.active
 
     def _affordable(self) -> bool:
+        if self.tracer.would_hide:
+            return False
         if self.tracer.spent < self._first_seconds:
             return True
         elapsed = time.perf_counter() - self._began

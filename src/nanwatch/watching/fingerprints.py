@@ -8,9 +8,10 @@ time.
 
 from __future__ import annotations
 
+import contextlib
 import time
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ import torch
 from torch import nn
 
 from nanwatch.tensors import is_finite
+from nanwatch.watching.sentinel import weights_of
 from nanwatch.watching.tape import version_of
 
 WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -72,29 +74,36 @@ class Fingerprints:
         if model in self._models or not self._affordable():
             return
         self._models.add(model)
-        named = [*model.named_parameters(), *model.named_buffers()]
-        self._take(((name.replace("_orig_mod.", ""), t) for name, t in named), step, first=True)
+        with self._timed():
+            named = [*model.named_parameters(), *model.named_buffers()]
+            self._take(((name.replace("_orig_mod.", ""), t) for name, t in named), step, first=True)
 
     def updated(self, optimizer: Any, step: int) -> None:
         """After an update: the parameters and the state it left."""
-        if not self._affordable():
+        if not self._affordable() or not any(p.is_cpu for p in weights_of(optimizer)):
             return
-        names = {id(p): name for m in self._models for name, p in m.named_parameters()}
-        tensors = []
-        for parameter, state in optimizer.state.items():
-            mine = names.get(id(parameter), "a parameter")
-            if isinstance(state, dict):
-                tensors += [(f"{k} of {mine}", v) for k, v in state.items() if isinstance(v, torch.Tensor)]
-        for group in optimizer.param_groups:
-            tensors += [(names.get(id(p), "a parameter"), p) for p in group["params"]]
-        self._take(tensors, step)
+        with self._timed():
+            names = {id(p): name for m in self._models for name, p in m.named_parameters()}
+            tensors = []
+            for parameter, state in optimizer.state.items():
+                mine = names.get(id(parameter), "a parameter")
+                if isinstance(state, dict):
+                    tensors += [(f"{k} of {mine}", v) for k, v in state.items() if torch.is_tensor(v)]
+            tensors += [(names.get(id(p), "a parameter"), p) for p in weights_of(optimizer)]
+            self._take(tensors, step)
+
+    @contextlib.contextmanager
+    def _timed(self) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        self._spent += time.perf_counter() - began
 
     def _affordable(self) -> bool:
         elapsed = time.perf_counter() - self._began
         return self._spent <= self._first_seconds + self._share * elapsed
 
     def _take(self, tensors: Iterable[tuple[str, torch.Tensor]], step: int, first: bool = False) -> None:
-        began, size = time.perf_counter(), 0
+        size = 0
         self.taken = {key: each for key, each in self.taken.items() if each.tensor() is not None}
         for name, tensor in tensors:
             if not _readable(tensor):
@@ -108,7 +117,6 @@ class Fingerprints:
             self.taken[id(tensor)] = Fingerprint(
                 weakref.ref(tensor), name, step, version_of(tensor), tensor.data_ptr(), total, weighted
             )
-        self._spent += time.perf_counter() - began
 
     def changed(self) -> list[Changed]:
         """Tensors whose memory differs from what the program's last write on record left there."""

@@ -125,15 +125,14 @@ class DeviceSentinel:
         if norm is None:
             norm = total_norm(norm_and_verdict(gradients))
         device = norm.device
-        loss = torch.zeros((), device=device)
-        for each in losses:
-            loss = loss + each.detach().float().sum().to(device, non_blocking=True)
         norm = norm.detach().float().reshape(())
-        bad = 1.0 - torch.isfinite(loss + norm).float()
+        parts = [_one_number(each).to(device, non_blocking=True) for each in losses]
+        loss = sum(parts[1:], parts[0]) if parts else torch.zeros_like(norm)
+        both = loss + norm
         latched = self._latched.get(device)
         if latched is None:
             latched = self._latched[device] = torch.zeros((), device=device)
-        torch.maximum(latched, bad, out=latched)
+        torch.logical_or(latched, both - both, out=latched)  # what is finite less itself is 0, else NaN
         if agree is not None:
             agree(latched)
         given = getattr(optimizer, "found_inf", None)
@@ -178,6 +177,11 @@ class DeviceSentinel:
         for latched in self._latched.values():
             latched.zero_()
         self._waiting.clear()
+
+
+def _one_number(loss: torch.Tensor) -> torch.Tensor:
+    loss = loss.detach().float()
+    return loss if loss.dim() == 0 else loss.sum()
 
 
 def supports_found_inf(optimizer: torch.optim.Optimizer) -> bool:

@@ -73,11 +73,11 @@ def copies_on_tape(case: Case) -> list[Copy]:
 
 
 def _asynchronous(entry: Entry) -> bool:
-    name = getattr(entry.call, "__name__", "")
-    if name not in ("copy_", "to", "cuda", "cpu"):
+    if getattr(entry.call, "__name__", "") not in ("copy_", "to", "cuda", "cpu"):
         return False
-    waits = not (entry.kwargs.get("non_blocking") or True in entry.args[1:])
-    return not waits
+    asked = entry.kwargs.get("non_blocking") or any(a is True for a in entry.args[1:])
+    places = {t.device.type for t in (*given_to(entry), *tensors_in(entry.outputs))}
+    return bool(asked) and len(places) > 1
 
 
 def _read_too_early(case: Case) -> Entry | None:
