@@ -1,0 +1,237 @@
+"""An independent check of the truths of the public cases. Uses nothing of nanwatch.
+
+    python -m bench.check_truth                        all of bench/cases
+    python -m bench.check_truth -v NAME                what the script does, event by event
+    python -m bench.check_truth --cases DIR NAME...    another folder
+
+Each script runs in a fresh child, as it is and with its fix applied (`witness.py` says how it is looked at):
+
+- it goes bad in the stated step and in none before: loss, gradients, weights, outputs, or an exception;
+- the stated op, on the stated line, in the stated step and module, is among the ops that made something
+  non-finite (in backward the line is that of the forward op whose derivative it is). Where no op made the
+  value, a variable holds something non-finite after the stated line for the first time;
+- with the fix applied it runs to its end, and losses, gradients, weights and outputs are finite throughout;
+- a healthy one does so as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from bench.case import CASES, Case, read_all
+from bench.fresh_children import import_what, in_children
+from bench.witness import testify
+
+HARM = ("loss", "gradient", "weight", "output", "error")
+SLOW = 10
+FITS = {
+    "outside": {"loss", "data", "weights", "forward", "optimizer"},
+    "forward": {"forward", "loss", "weights"},
+    "optimizer": {"optimizer", "forward", "loss"},
+    "backward": {"backward"},
+}
+"""What a simple look at the stacks calls a phase, and what it may truly be: a closure runs the model inside
+the optimizer's step, a criterion is a module, code outside of all modules may be anything."""
+
+
+def check(case: Case) -> tuple[list[str], list[str]]:
+    """(what differs from the truth, what is worth knowing)."""
+    import_what(case.script)
+    seen = ask(case.script, "plain", case.processes)
+    if case.healthy:
+        return [f"is not healthy: {p}" for p in harm(seen)], []
+    wrong, notes = goes_bad(case, seen)
+    if any(op is not None for op in case.op):
+        problem, note = made_by_the_op(case, ask(case.script, "ops", case.processes))
+        wrong += problem
+        notes += note
+    else:
+        wrong += arrives_there(case, ask(case.script, "arrivals", case.processes)) + bad_rows(case, seen)
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder, "main.py")
+        copy.write_text(case.fixed())
+        for other in case.folder.iterdir():
+            if other.name not in ("main.py", "truth.json", "__pycache__"):
+                Path(folder, other.name).symlink_to(other.resolve())
+        repaired = ask(copy, "plain", case.processes)
+    wrong += [f"with the fix: {p}" for p in harm(repaired)]
+    if repaired and all(r["printed"] for r in repaired) and not harm(seen):
+        wrong.append("with the fix it still prints nan or inf")
+    slowest = max(r["seconds"] for r in seen) if seen else 0
+    return wrong, [*notes, *([f"takes {slowest} s"] if slowest > SLOW else [])]
+
+
+def ask(script: Path, how: str, processes: int) -> list[dict[str, Any]]:
+    """What the witness of each process says; nothing when one of them died."""
+    answers = in_children(testify, script.resolve(), how, processes=processes)
+    return [] if None in answers else answers
+
+
+def step_of(seen: dict[str, Any], trains: bool) -> set[int]:
+    """Optimizer steps before it; without an optimizer calls of the model, or backward passes."""
+    return {seen["steps"]} if trains else {max(0, seen["calls"]), seen["backwards"]}
+
+
+def harm(seen: list[dict[str, Any]]) -> list[str]:
+    """What was not finite or went wrong, once each, with the first step."""
+    if not seen:
+        return ["the process died, or took too long"]
+    found: dict[str, str] = {}
+    for answer in seen:
+        for entry in answer["seen"]:
+            if entry["what"] in HARM:
+                detail = f" ({answer['error']})" if entry["what"] == "error" else ""
+                step = min(step_of(entry, answer["trains"]))
+                found.setdefault(entry["what"], f"{entry['what']}{detail} in step {step}")
+    return list(found.values())
+
+
+def goes_bad(case: Case, seen: list[dict[str, Any]]) -> tuple[list[str], list[str]]:
+    if not seen:
+        return ["the process died, or took too long"], []
+    steps = [step_of(e, a["trains"]) for a in seen for e in a["seen"] if e["what"] in HARM]
+    if not steps:
+        if any(a["printed"] for a in seen):
+            return [], ["goes bad only in what it prints"]
+        return ["does not go bad: losses, gradients, weights, outputs are finite, and it raises nothing"], []
+    if any(first & set(case.step) for first in steps[:1]):
+        return [], []
+    first = min(steps, key=min)
+    said = f"goes bad in step {_either(first)}, the truth says {_either(case.step)}: {'; '.join(harm(seen))}"
+    return ([said], []) if min(first) < min(case.step) or None in case.op else ([], [said])
+
+
+def made_by_the_op(case: Case, seen: list[dict[str, Any]]) -> tuple[list[str], list[str]]:
+    events = [e | {"trains": a["trains"]} for a in seen for e in a["events"]]
+    carried = [e | {"trains": a["trains"]} for a in seen for e in a["carried"]]
+    if not seen:
+        return ["the process died under the dispatch mode"], []
+    if any(not differences(case, e) for e in events):
+        return [], []
+    if any(not differences(case, e) for e in carried):
+        return [], ["the op hands on what was not finite before"]
+    if not events:
+        return ["no op made anything non-finite out of finite values under the dispatch mode"], []
+    nearest = min(events + carried, key=lambda e: (len(differences(case, e)), e["steps"]))
+    return [
+        f"no op is as stated; nearest: {told(nearest)}; differs in {', '.join(differences(case, nearest))}"
+    ], []
+
+
+def differences(case: Case, event: dict[str, Any]) -> list[str]:
+    same = {
+        "op": event["op"] in case.op,
+        "line": event["line"] in case.line,
+        "phase": bool(FITS[event["phase"]] & set(case.phase)) or _recomputed(case, event),
+        "module": bool(_modules(event) & set(case.module)),
+        "step": bool(step_of(event, event["trains"]) & set(case.step)),
+        "kind": event["kind"] in case.kind or event["kind"] == "raised",
+        "samples": case.samples is None or event["rows"] is None or event["rows"] == sorted(case.samples),
+    }
+    return [name for name, is_same in same.items() if not is_same]
+
+
+def _recomputed(case: Case, event: dict[str, Any]) -> bool:
+    """A checkpointed forward runs again inside backward."""
+    return event["phase"] == "backward" and "forward" in case.phase and "Checkpoint" in (event["node"] or "")
+
+
+def _modules(event: dict[str, Any]) -> set[str | None]:
+    """A criterion is a root module of its own: nothing inside of the model, or its root."""
+    modules = set(event["modules"])
+    return modules | {None, ""} if modules & {None, ""} and event["phase"] != "forward" else modules
+
+
+def bad_rows(case: Case, seen: list[dict[str, Any]]) -> list[str]:
+    """Where no op made the value: the rows that the model was given in that step."""
+    entries = [e for a in seen for e in a["seen"] if step_of(e, a["trains"]) & set(case.step)]
+    given = [e["rows"] for e in entries if e["what"] == "input" and e["rows"] is not None]
+    if case.samples is None or not given or sorted(case.samples) in given:
+        return []
+    return [f"the model is given bad rows {given[0]}, the truth says {sorted(case.samples)}"]
+
+
+def arrives_there(case: Case, seen: list[dict[str, Any]]) -> list[str]:
+    if case.line == (None,):
+        return []
+    lines = {line for answer in seen for line in answer["arrivals"]}
+    whole = _statements(case.script)
+    if {whole.get(n, n) for n in lines} & {whole.get(n, n) for n in case.line if n is not None}:
+        return []
+    return [f"nothing non-finite arrives on line {_either(case.line)}, but on {_either(lines) or 'none'}"]
+
+
+def _statements(script: Path) -> dict[int, int]:
+    """Line -> first line of the innermost statement that it belongs to."""
+    found: dict[int, int] = {}
+    for node in ast.walk(ast.parse(script.read_text())):  # outer ones come first
+        if isinstance(node, ast.stmt) and node.end_lineno is not None:
+            found.update(dict.fromkeys(range(node.lineno, node.end_lineno + 1), node.lineno))
+    return found
+
+
+def told(event: dict[str, Any]) -> str:
+    step = _either(step_of(event, event["trains"]))
+    rows = f" rows {event['rows']}" if event["rows"] is not None else ""
+    node = f" ({event['node']})" if event["node"] else ""
+    modules = _either(repr(m) for m in event["modules"])
+    where = f"line {event['line']} {event['phase']} {event['op']}{node} module {modules}"
+    return f"{where} step {step} {event['kind']}{rows}"
+
+
+def _either(values: Any) -> str:
+    return " or ".join(sorted(map(str, values)))
+
+
+def show(case: Case) -> None:
+    """All that is known, to reason about by hand."""
+    import_what(case.script)
+    print(f"{case.name}: {case.title}")
+    if not case.healthy:
+        print(
+            f"  truth   line {_either(case.line)} {_either(case.phase)} {_either(case.op)}"
+            f" module {_either(map(repr, case.module))} step {_either(case.step)} {_either(case.kind)}"
+            f" rows {case.samples}"
+        )
+    for rank, answer in enumerate(ask(case.script, "plain", case.processes)):
+        print(f"  plain   process {rank}: {answer['seconds']} s, {'; '.join(harm([answer])) or 'finite'}")
+    for rank, answer in enumerate(ask(case.script, "ops", case.processes)):
+        for event in answer["events"][:20]:
+            print(f"  event   process {rank}: {told(event | {'trains': answer['trains']})}")
+    for answer in ask(case.script, "arrivals", case.processes):
+        print(f"  arrives on lines {answer['arrivals']}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", help="cases whose name contains one of these words")
+    parser.add_argument("--cases", type=Path, default=CASES, help="a folder of cases (bench/cases)")
+    parser.add_argument("-v", "--verbose", action="store_true", help="show what was seen")
+    options = parser.parse_args()
+    cases, bad = read_all(options.cases, options.names)
+    failed = 0
+    for line in bad:
+        print(f"BAD  {line}")
+    for case in cases:
+        if options.verbose:
+            show(case)
+        wrong, notes = check(case)
+        failed += bool(wrong)
+        remark = "".join(f"\n       note: {note}" for note in notes)
+        print("\n     ".join([f"{'BAD' if wrong else 'OK':4} {case.name}", *wrong]) + remark, flush=True)
+    print(f"{len(cases) - failed} of {len(cases) + len(bad)} truths hold")
+    return 1 if failed or bad or not cases else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
