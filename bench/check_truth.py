@@ -63,16 +63,23 @@ def check(case: Case) -> tuple[list[str], list[str]]:
                 Path(folder, other.name).symlink_to(other.resolve())
         repaired = ask(copy, "plain", case.processes)
     wrong += [f"with the fix: {p}" for p in harm(repaired)]
-    if repaired and all(r["printed"] for r in repaired) and not harm(seen):
+    if any(answer["printed"] for answer in repaired) and not harm(seen):
         wrong.append("with the fix it still prints nan or inf")
-    slowest = max(r["seconds"] for r in seen) if seen else 0
+    slowest = max(answer["seconds"] for answer in seen)
     return wrong, [*notes, *([f"takes {slowest} s"] if slowest > SLOW else [])]
 
 
 def ask(script: Path, how: str, processes: int) -> list[dict[str, Any]]:
-    """What the witness of each process says; nothing when one of them died."""
-    answers = in_children(testify, script.resolve(), how, processes=processes)
-    return [] if None in answers else answers
+    """What the witness of each process says."""
+    children = in_children(testify, script.resolve(), how, processes=processes)
+    for child in children:
+        if child.result is None:
+            raise ChildDied(f"{'under the dispatch mode ' if how == 'ops' else ''}{child.death}")
+    return [child.result for child in children]
+
+
+class ChildDied(Exception):
+    """A script took the process with it, or did not end."""
 
 
 def step_of(seen: dict[str, Any], trains: bool) -> set[int]:
@@ -82,8 +89,6 @@ def step_of(seen: dict[str, Any], trains: bool) -> set[int]:
 
 def harm(seen: list[dict[str, Any]]) -> list[str]:
     """What was not finite or went wrong, once each, with the first step."""
-    if not seen:
-        return ["the process died, or took too long"]
     found: dict[str, str] = {}
     for answer in seen:
         for entry in answer["seen"]:
@@ -95,8 +100,6 @@ def harm(seen: list[dict[str, Any]]) -> list[str]:
 
 
 def goes_bad(case: Case, seen: list[dict[str, Any]]) -> tuple[list[str], list[str]]:
-    if not seen:
-        return ["the process died, or took too long"], []
     steps = [step_of(e, a["trains"]) for a in seen for e in a["seen"] if e["what"] in HARM]
     if not steps:
         if any(a["printed"] for a in seen):
@@ -112,8 +115,6 @@ def goes_bad(case: Case, seen: list[dict[str, Any]]) -> tuple[list[str], list[st
 def made_by_the_op(case: Case, seen: list[dict[str, Any]]) -> tuple[list[str], list[str]]:
     events = [e | {"trains": a["trains"]} for a in seen for e in a["events"]]
     carried = [e | {"trains": a["trains"]} for a in seen for e in a["carried"]]
-    if not seen:
-        return ["the process died under the dispatch mode"], []
     if any(not differences(case, e) for e in events):
         return [], []
     if any(not differences(case, e) for e in carried):
@@ -223,9 +224,12 @@ def main() -> int:
     for line in bad:
         print(f"BAD  {line}")
     for case in cases:
-        if options.verbose:
-            show(case)
-        wrong, notes = check(case)
+        try:
+            if options.verbose:
+                show(case)
+            wrong, notes = check(case)
+        except ChildDied as death:
+            wrong, notes = [str(death)], []
         failed += bool(wrong)
         remark = "".join(f"\n       note: {note}" for note in notes)
         print("\n     ".join([f"{'BAD' if wrong else 'OK':4} {case.name}", *wrong]) + remark, flush=True)

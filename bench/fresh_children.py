@@ -13,8 +13,9 @@ import re
 import socket
 import sys
 import tempfile
-import warnings
+import traceback
 from collections.abc import Callable
+from dataclasses import dataclass
 from multiprocessing.util import _exit_function
 from pathlib import Path
 from typing import Any
@@ -31,22 +32,42 @@ def import_what(script: Path) -> None:
             importlib.import_module(name)
 
 
-def in_children(work: Callable[..., Any], *arguments: Any, processes: int = 1) -> list[Any]:
-    """What `work` returned (as JSON) in each child, None if it died. Several get torchrun's variables."""
+@dataclass(frozen=True)
+class Child:
+    """How one child ended: what its work returned (None if it died), what it printed, its exit status."""
+
+    result: Any
+    output: str
+    status: int
+
+    @property
+    def death(self) -> str:
+        last = self.output.strip().splitlines()[-1:] or ["it printed nothing"]
+        return f"the process ended with status {self.status}: {last[0][:150]}"
+
+
+def in_children(work: Callable[..., Any], *arguments: Any, processes: int = 1) -> list[Child]:
+    """Do the work in children, each as if alone; several find the variables that torchrun sets."""
     with tempfile.TemporaryDirectory() as folder:
         results = [Path(folder, f"{rank}.json") for rank in range(processes)]
         port = _free_port() if processes > 1 else 0
-        children = []
+        pids = []
         for rank, result in enumerate(results):
             sys.stdout.flush()
             sys.stderr.flush()
-            child = os.fork()
-            if child == 0:
+            pid = os.fork()
+            if pid == 0:
                 _become(work, arguments, result, rank, processes, port)
-            children.append(child)
-        for child in children:
-            os.waitpid(child, 0)
-        return [json.loads(r.read_text()) if r.exists() else None for r in results]
+            pids.append(pid)
+        ends = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+        return [
+            Child(
+                json.loads(result.read_text()) if result.exists() else None,
+                result.with_suffix(".output").read_text(errors="replace"),
+                end,
+            )
+            for result, end in zip(results, ends, strict=True)
+        ]
 
 
 def _free_port() -> int:
@@ -60,10 +81,9 @@ def _become(
 ) -> None:
     """In the child: do the work, write down what it returned, and leave without going back."""
     try:
-        null = os.open(os.devnull, os.O_RDWR)
-        for descriptor in (0, 1, 2):
-            os.dup2(null, descriptor)
-        warnings.simplefilter("ignore")
+        output = os.open(result.with_suffix(".output"), os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
+        for descriptor, file in ((0, os.open(os.devnull, os.O_RDONLY)), (1, output), (2, output)):
+            os.dup2(file, descriptor)
         faulthandler.dump_traceback_later(LIMIT, exit=True)
         if processes > 1:
             os.environ.update(
@@ -77,6 +97,10 @@ def _become(
         part = result.with_suffix(".part")
         part.write_text(json.dumps(work(*arguments)))
         part.rename(result)
+    except BaseException:
+        traceback.print_exc()
     finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
         _exit_function()  # the loader's workers end with it
         os._exit(0)

@@ -14,6 +14,7 @@ import re
 import runpy
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -313,6 +314,7 @@ def testify(script: Path, how: str) -> dict[str, Any]:
     """Run the script in this process, which should be a fresh one, and say what was seen."""
     path = str(script)
     torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
     follow = Follow()
     look, arrivals = Look(follow, path), Arrivals(follow, path)
     text, error, started = io.StringIO(), None, time.perf_counter()
