@@ -7,14 +7,18 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from nanwatch.messages import say
 from nanwatch.records import Incident, StepFacts
-from nanwatch.replay.located import Located
+from nanwatch.replay.located import Located, birth_at
 from nanwatch.show import terminal
 from nanwatch.watching.shield import describe
 from nanwatch.watching.trouble import Trouble
 from nanwatch.watching.watcher import Watcher
+
+if TYPE_CHECKING:
+    from nanwatch.explain.claim import Place
 
 STEPS_TO_EXPLAIN = 20
 LEAST_EXPLAIN_SECONDS = 10.0
@@ -55,7 +59,7 @@ def explained(
     finally:
         terminal.progress("")
     return replace(
-        incident,
+        incident if found.place is None else _placed(incident, found.place),
         cause=found.cause,
         experiments=tuple(case.experiments),
         remedies=found.remedies,
@@ -65,3 +69,11 @@ def explained(
         notes=(*incident.notes, *notes),
         explained_in_steps=round((time.perf_counter() - began) / step, 1) if step else None,
     )
+
+
+def _placed(incident: Incident, place: Place) -> Incident:
+    """No op made the value: it was there because of what was done, or not done, at this place."""
+    module = "" if place.phase == "forward" else None
+    birth = birth_at(place.stack, None, module)
+    birth = replace(birth, outputs=incident.birth.outputs, samples=incident.birth.samples)
+    return replace(incident, birth=birth, phase=place.phase)

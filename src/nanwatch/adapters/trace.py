@@ -13,6 +13,7 @@ from nanwatch.replay.tracer import OpTracer
 from nanwatch.show import terminal
 from nanwatch.watching.module_calls import ModuleCalls, Scope
 from nanwatch.watching.shield import warn
+from nanwatch.watching.worker_threads import WorkerThreads
 
 
 class Traced:
@@ -23,6 +24,7 @@ class Traced:
         self._quiet = quiet
         self._scope = Scope()
         self._calls = ModuleCalls()
+        self._workers = WorkerThreads()
         self._tracer = OpTracer(self._scope)
 
     @property
@@ -32,6 +34,7 @@ class Traced:
     def __enter__(self) -> Traced:
         self._calls.install()
         self._calls.handler = self._scope.follow
+        self._workers.install()
         self._tracer.phase = "forward"
         self._tracer.__enter__()  # type: ignore[no-untyped-call]
         return self
@@ -40,6 +43,7 @@ class Traced:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._tracer.__exit__(kind, error, traceback)  # type: ignore[no-untyped-call]
+        self._workers.uninstall()
         self._calls.uninstall()
         blame = self._blame()
         if blame is not None:

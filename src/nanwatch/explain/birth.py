@@ -151,7 +151,8 @@ class BirthOp:
             return dtype if dtype is not None and _floating(value) else value
 
         try:
-            with torch.no_grad():
+            # the program may stand in its autocast still: that would narrow again what was widened
+            with torch.no_grad(), torch._C._DisableAutocast():
                 made = function(
                     *(given(n, v) for n, v in zip(facts.names, args, strict=False)),
                     **{n: given(n, v) for n, v in kwargs.items()},

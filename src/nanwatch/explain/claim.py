@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from nanwatch.explain.text import Text
+from nanwatch.watching.stack import Stack
 
 CERTAINTIES = ("proved", "likely", "possible")
 
@@ -20,6 +21,14 @@ class Claim:
     weight: float = 0.0
     """Among claims of the same certainty the heavier is on top: a cause that explains the value of the
     operand (an empty mask) outweighs one that only names what the op did with it (a division by zero)."""
+    place: Place | None = None
+    """Where it went wrong, when that is not where the bad value was first seen."""
+
+
+@dataclass(frozen=True)
+class Place:
+    stack: Stack
+    phase: str
 
 
 @dataclass(frozen=True)

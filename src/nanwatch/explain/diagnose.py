@@ -7,7 +7,7 @@ from types import ModuleType
 
 from nanwatch.explain.case import Case
 from nanwatch.explain.causes import CAUSES
-from nanwatch.explain.claim import CERTAINTIES, Against, Claim
+from nanwatch.explain.claim import CERTAINTIES, Against, Claim, Place
 from nanwatch.records import Cause, Experiment, Remedy
 
 MOST_OTHERS = 4
@@ -20,6 +20,8 @@ class Diagnosis:
     remedies: tuple[Remedy, ...] = ()
     others: tuple[Cause, ...] = ()
     """Causes that are also possible, the likeliest first."""
+    place: Place | None = None
+    """Where it went wrong, if the cause knows better than the trace."""
 
 
 def diagnose(case: Case) -> Diagnosis:
@@ -38,7 +40,7 @@ def diagnose(case: Case) -> Diagnosis:
     remedies = _remedies(cause, case)
     named = Cause(identity, claim.certainty, claim.why, claim.evidence, tuple(ruled_out))
     others = tuple(Cause(i, c.certainty, c.why, c.evidence) for i, _, c in claims[1 : 1 + MOST_OTHERS])
-    return Diagnosis(named, tuple(case.experiments), remedies, others)
+    return Diagnosis(named, tuple(case.experiments), remedies, others, claim.place)
 
 
 def _asked(cause: ModuleType, case: Case) -> Claim | Against | None:

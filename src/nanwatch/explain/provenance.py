@@ -36,6 +36,8 @@ SUMS = frozenset(
     "dot mv mm bmm addmm baddbmm _sparse_sum segment_reduce einsum matmul".split()
 )
 REDUCES = SUMS | {"amax", "amin", "max", "prod", "logsumexp", "convolution", "linalg_vector_norm"}
+SMOOTH = frozenset("sigmoid hardsigmoid softmax _softmax _safe_softmax exp exp2 tanh erf softplus".split())
+"""Functions that reach 0 and 1 by rounding alone: a score that has saturated is no mark."""
 DEEPEST = 12
 
 
@@ -58,7 +60,7 @@ def nature(lineage: Lineage, node: Node, name: str, depth: int = 0) -> str:
     measured = node.given.get(name)
     if measured is None or depth > DEEPEST or (measured.min or 0) < 0:
         return VALUES
-    if measured.dtype == "bool" or zero_or_one(measured):
+    if measured.dtype == "bool" or (zero_or_one(measured) and not _saturated(lineage, node, name)):
         return MARKS
     maker = lineage.maker(node, name)
     if measured.dtype in INTEGERS and (measured.min, measured.max) == (0, 0) and maker is None:
@@ -75,6 +77,18 @@ def nature(lineage: Lineage, node: Node, name: str, depth: int = 0) -> str:
     if maker.base in ("div", "true_divide") and "other" not in maker.given:
         return nature(lineage, maker, "self", depth + 1)
     return VALUES
+
+
+def _saturated(lineage: Lineage, node: Node, name: str) -> bool:
+    """Whether a smooth function made these values, and they were only handed on since."""
+    for _ in range(DEEPEST):
+        maker = lineage.maker(node, name)
+        if maker is None or maker.base in SMOOTH:
+            return maker is not None
+        if not (maker.base in HANDS_ON or maker.is_view) or "self" not in maker.given:
+            return False
+        node, name = maker, "self"
+    return False
 
 
 def _of_several(lineage: Lineage, maker: Node, depth: int) -> str:

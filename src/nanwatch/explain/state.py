@@ -12,6 +12,7 @@ from torch import nn
 
 from nanwatch.replay.tracer import measurable
 from nanwatch.tensors import is_finite
+from nanwatch.watching.attached import attached_to
 from nanwatch.watching.stack import Stack, user_frame
 from nanwatch.watching.storages import key_of
 from nanwatch.watching.tape import Entry, tensors_in, version_of
@@ -20,7 +21,7 @@ from nanwatch.watching.torch_functions import changes_its_input, written_to
 if TYPE_CHECKING:
     from nanwatch.explain.case import Case
 
-PARAMETER, BUFFER, STATE = "parameter", "buffer", "state"
+PARAMETER, BUFFER, ATTACHED, STATE = "parameter", "buffer", "attached", "state"
 ALLOCATING = frozenset(
     "empty empty_like empty_strided new_empty new_empty_strided empty_permuted resize_".split()
 )
@@ -92,8 +93,18 @@ def held(case: Case) -> list[Held]:
 
 
 def bad_weights(case: Case) -> list[Held]:
-    """The parameters and buffers that are not finite now."""
-    return [h for h in of_modules(case.models) if not is_finite(h.tensor)]
+    """The parameters, buffers and attached weights that are not finite now."""
+    return [h for h in [*of_modules(case.models), *attached(case)] if not is_finite(h.tensor)]
+
+
+def attached(case: Case) -> list[Held]:
+    """The weights that the models hold without having registered them."""
+    found = {id(a.tensor): a for m in case.models for a in attached_to(m, case.trouble.arrivals)}
+    return [
+        Held(a.name, a.tensor, ATTACHED, a.module, a.name.rpartition(".")[2])
+        for a in found.values()
+        if measurable(a.tensor)
+    ]
 
 
 def count_bad(tensor: torch.Tensor) -> int:

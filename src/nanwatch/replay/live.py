@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +24,8 @@ from nanwatch.replay.blame import first_harmful, hidden_births, silent_damage
 from nanwatch.replay.trace import Op
 from nanwatch.replay.tracer import OpTracer
 from nanwatch.watching.module_calls import Scope, path_of
-from nanwatch.watching.stack import user_frame
+from nanwatch.watching.stack import take_stack, user_frame
+from nanwatch.watching.streams import on_side_stream
 
 MOST_OVERDRAWN = 1.5
 MOST_HIDDEN = 5
@@ -62,7 +64,7 @@ class _TimedTracer(OpTracer):
         if self.spent > self.budget:
             self.looking = self.complete = False  # one long "step" must not eat the run
             return function(*args, **(kwargs or {}))
-        if torch.cuda.is_initialized() and self._would_wait(args, kwargs or {}):  # type: ignore[no-untyped-call]
+        if torch.cuda.is_initialized() and self._would_wait(function, args, kwargs or {}):
             return function(*args, **(kwargs or {}))
         began = time.perf_counter()
         try:
@@ -70,12 +72,16 @@ class _TimedTracer(OpTracer):
         finally:
             self.spent += time.perf_counter() - began
 
-    def _would_wait(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Whether to look would make the program wait for a copy that it does not wait for itself."""
-        asked = bool(kwargs.get("non_blocking")) or (len(args) > 2 and args[2] is True)  # copy_: by place
-        if _on_side_stream() or (asked and _sends_to_host(args, kwargs)):
+    def _would_wait(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether to look would make the program wait for a copy that it does not wait for itself. What it
+        copies to the GPU came in there, as far as we know."""
+        by_place = function is torch.ops.aten.copy_.default and len(args) > 2 and args[2] is True
+        asked = by_place or bool(kwargs.get("non_blocking"))
+        if on_side_stream() or (asked and _sends_to_host(args, kwargs)):
             self.would_hide = True
             self.looking = self.complete = False
+        elif by_place:
+            self._note_arrival([args[0]], take_stack(sys._getframe(2)))
         return asked or self.would_hide
 
     def failed(self, error: Exception) -> None:
@@ -90,10 +96,6 @@ _jit_tracing = torch._C._get_tracing_state
 
 def _capturing() -> bool:
     return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
-
-
-def _on_side_stream() -> bool:
-    return bool(torch._C._cuda_getCurrentRawStream(torch.cuda.current_device()))
 
 
 def _sends_to_host(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -12,6 +12,7 @@ from nanwatch.replay.again import call_again
 from nanwatch.replay.trace import Op
 from nanwatch.replay.tracer import measurable
 from nanwatch.tensors import is_finite
+from nanwatch.watching.attached import attached_to
 from nanwatch.watching.stack import Stack
 from nanwatch.watching.storages import key_of
 from nanwatch.watching.tape import Entry, tensors_in
@@ -33,6 +34,15 @@ def _turns_inf_into_nan(given: torch.Tensor, entry: Entry) -> bool:
     return not bool(given.isnan().any()) and any(bool(t.isnan().any()) for t in made)
 
 
+def _hands_on(entry: Entry, key: int) -> bool:
+    """A call that returns memory as it was given it has written nothing: a view, `to` the dtype it has."""
+    return (
+        entry.kind == "op"
+        and not changes_its_input(entry.call, entry.kwargs)
+        and any(key_of(t) == key for t in tensors_in((entry.args, entry.kwargs)))
+    )
+
+
 def written_down(op: Op) -> bool:
     """Whether the program's own text asks for the infinity: `time[2] = float("inf")`."""
     return op.deliberate or any(o.from_python for o in op.inputs)
@@ -46,6 +56,7 @@ class Roles:
         self._entries = list(trouble.tape.entries)
         if trouble.last_update is None:  # else the update has overwritten what was done before it
             self._entries = [e for tape in trouble.earlier for e in tape.entries] + self._entries
+        self._arrivals = trouble.arrivals
         self._weights: dict[int, Weight] = {}
         for entry in trouble.tape.entries:
             if isinstance(entry.call, nn.Module):
@@ -58,6 +69,8 @@ class Roles:
         for name, tensor in [*root.named_parameters(), *root.named_buffers()]:
             shown = name.replace("_orig_mod.", "")
             self._weights.setdefault(key_of(tensor), Weight(shown, shown.rpartition(".")[0]))
+        for each in attached_to(root, self._arrivals):
+            self._weights.setdefault(key_of(each.tensor), Weight(each.name, each.path))
 
     def weight(self, key: int) -> Weight | None:
         return self._weights.get(key)
@@ -92,8 +105,10 @@ class Roles:
             if entry.kind == "write":
                 if any(key_of(t) == key for t in tensors_in(written_to(entry.args, entry.kwargs))):
                     yield entry
-            elif (entry.kind == "op" or entry.functional) and any(
-                key_of(t) == key for t in tensors_in(entry.outputs)
+            elif (
+                (entry.kind == "op" or entry.functional)
+                and any(key_of(t) == key for t in tensors_in(entry.outputs))
+                and not _hands_on(entry, key)
             ):
                 yield entry
 

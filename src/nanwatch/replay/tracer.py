@@ -34,6 +34,7 @@ from nanwatch.watching.module_calls import Scope
 from nanwatch.watching.ranks import NeedsOtherRanks, is_collective
 from nanwatch.watching.stack import Stack, is_library, take_stack
 from nanwatch.watching.storages import Storages, key_of
+from nanwatch.watching.worker_threads import handed
 
 ENGINE = "_engine_run_backward"
 """The function of torch that runs a backward: what called it is not part of a derivative."""
@@ -112,24 +113,32 @@ class OpTracer(TorchDispatchMode):
             facts = op_facts(function)
             arguments = named_arguments(facts, args, kwargs)
             inputs = tensors_by_name(arguments)
-            before = self._before(facts, inputs) if facts.written else {}
-            if facts.written and self.untouched is not None:
-                self.untouched.about_to_write([t for n, t in inputs if facts.writes(n)])
+            if facts.written:
+                with self._lock:
+                    before = self._before(facts, inputs)
+                    if self.untouched is not None:
+                        self.untouched.about_to_write([t for n, t in inputs if facts.writes(n)])
         except Exception as error:
             self.failed(error)
             return function(*args, **kwargs)
         outputs = function(*args, **kwargs)
         frame = sys._getframe(1)
         try:
-            if self.untouched is not None:
-                self.untouched.made(outputs, inputs)
             with self._lock:
+                if self.untouched is not None:
+                    self.untouched.made(outputs, inputs)
                 self._after(
                     OpCall(function, facts, args, kwargs, arguments, inputs, before, outputs, node, frame)
                 )
         except Exception as error:
             self.failed(error)
         return outputs
+
+    @property
+    def goes_along(self) -> bool:
+        """Into tasks that are handed to other threads: only while one can tell what they belong to. What the
+        program does beside its models may go on while they run."""
+        return self.phase != "outside"
 
     def failed(self, error: Exception) -> None:
         """An error of our own: in a replay it ends the replay."""
@@ -231,7 +240,7 @@ class OpTracer(TorchDispatchMode):
 
     def _phase_in_transform(self, inputs: list[tuple[str, torch.Tensor]], results: list[torch.Tensor]) -> str:
         """In a transform of torch.func what a module computes is forward, what comes after it is loss."""
-        inside = bool(self.scope.modules)
+        inside = bool(self.scope.now())
         self.roots_called = self.roots_called or inside
         if inside or any(self._derived.get(t) for _, t in inputs):
             for tensor in results:
@@ -242,7 +251,7 @@ class OpTracer(TorchDispatchMode):
         """Where this op is, for itself and for the backward of the node it belongs to."""
         own = take_stack(frame, self.boundary, ENGINE if node is not None else "")
         if node is None:
-            place = (own + self.base, self.scope.now())
+            place = (own + handed().stack + self.base, self.scope.now())
         else:
             forward = self._origin_of(node)
             if any(not is_library(code.co_filename) for code, _ in own):

@@ -1,13 +1,14 @@
 """The L2 norm of many CUDA tensors by one kernel over all of them, without waiting for the device.
 
-The kernel reads a small table of addresses and sizes. In a steady training loop the allocator hands out the
-same addresses each step, so the table is already on the device and one launch is all that is done.
+The kernel reads a small table: how the tensors are cut into chunks, which is the same in every step, and
+where they are, which is sent along when it has changed.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections import OrderedDict
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -20,16 +21,19 @@ WARPS = 8
 TABLES_KEPT = 16
 BEYOND_ALL_CHUNKS = 1 << 62
 
-Key = tuple[int, tuple[int, ...], tuple[int, ...]]
+Key = tuple[int, int, tuple[int, ...]]
 
 
-class Table(NamedTuple):
-    """On the device, in three rows: the first chunk of each tensor, its address, its size."""
+@dataclass
+class Table:
+    """On the device: the first chunk of each tensor and its size, in two rows; and the addresses."""
 
     rows: Tensor
     columns: int
     chunks: int
-    aligned: bool
+    sent: array[int] | None = None
+    addresses: Tensor | None = None
+    aligned: bool = True
 
 
 _tables: OrderedDict[Key, Table] = OrderedDict()
@@ -71,6 +75,7 @@ def _norm_by_table(dtype: torch.dtype, rows: list[Tensor], device: torch.device)
     norm = torch.empty((), dtype=torch.float32, device=device)
     module.squares_kernel[(table.chunks,)](
         table.rows,
+        table.addresses,
         torch.zeros(table.chunks + 1, dtype=torch.float64, device=device),
         norm,
         TENSORS=table.columns,
@@ -86,25 +91,33 @@ def _norm_by_table(dtype: torch.dtype, rows: list[Tensor], device: torch.device)
 
 
 def _table(rows: list[Tensor], device: torch.device) -> Table:
-    addresses = list(map(Tensor.data_ptr, rows))
-    counts = list(map(Tensor.numel, rows))
-    key = (torch._C._cuda_getCurrentRawStream(device.index), tuple(addresses), tuple(counts))
+    counts = tuple(map(Tensor.numel, rows))
+    key = (device.index, torch._C._cuda_getCurrentRawStream(device.index), counts)
     table = _tables.get(key)
     if table is None:
-        table = _tables[key] = _new_table(addresses, counts, device)
+        table = _tables[key] = _new_table(counts, device)
         if len(_tables) > TABLES_KEPT:
             _tables.popitem(last=False)
+    addresses = array("q", map(Tensor.data_ptr, rows))
+    if addresses != table.sent:
+        table.sent, table.addresses = addresses, _sent(addresses, device)
+        table.aligned = not any(map((15).__and__, addresses))
     return table
 
 
-def _new_table(addresses: list[int], counts: list[int], device: torch.device) -> Table:
+def _new_table(counts: tuple[int, ...], device: torch.device) -> Table:
     first_chunks, chunks = [], 0
     for count in counts:
         first_chunks.append(chunks)
         chunks += -(-count // CHUNK)
     columns = max(16, 1 << (len(counts) - 1).bit_length())
-    empty = [0] * (columns - len(counts))
-    beyond = [BEYOND_ALL_CHUNKS] * len(empty)
-    pinned = torch.tensor([first_chunks + beyond, addresses + empty, counts + empty], pin_memory=True)
-    aligned = not any(address % 16 for address in addresses)
-    return Table(pinned.to(device, non_blocking=True), columns, chunks, aligned)
+    empty = columns - len(counts)
+    rows = array("q", [*first_chunks, *[BEYOND_ALL_CHUNKS] * empty, *counts, *[0] * empty])
+    return Table(_sent(rows, device), columns, chunks)
+
+
+def _sent(numbers: array[int], device: torch.device) -> Tensor:
+    """Through pinned memory, which torch does not use again before the copy is done."""
+    pinned = torch.empty(len(numbers), dtype=torch.int64, pin_memory=True)
+    pinned.copy_(torch.frombuffer(numbers, dtype=torch.int64))
+    return pinned.to(device, non_blocking=True)

@@ -172,6 +172,7 @@ def _root_of_sum(parts, out, count, TILE: tl.constexpr):
 @triton.jit
 def squares_kernel(
     table,
+    addresses,
     parts,
     out,
     TENSORS: tl.constexpr,
@@ -187,8 +188,8 @@ def squares_kernel(
     first_chunks = tl.load(table + tl.arange(0, TENSORS))
     tensor = tl.sum((first_chunks <= chunk).to(tl.int32)) - 1
     start = (chunk - tl.load(table + tensor)) * CHUNK
-    address = tl.load(table + TENSORS + tensor)
-    count = tl.minimum(tl.load(table + 2 * TENSORS + tensor) - start, CHUNK).to(tl.int32)
+    address = tl.load(addresses + tensor)
+    count = tl.minimum(tl.load(table + TENSORS + tensor) - start, CHUNK).to(tl.int32)
     if ALIGNED:
         address = tl.multiple_of(address, 16)
     x = address.to(tl.pointer_type(STORED)) + start

@@ -10,8 +10,9 @@ import threading
 import torch
 from torch import nn
 
-from nanwatch.watching.stack import is_library
-from nanwatch.watching.storages import key_of
+from nanwatch.watching.attached import attached_to
+from nanwatch.watching.stack import Stack, is_library
+from nanwatch.watching.storages import Storages, key_of
 from nanwatch.watching.tape import Tape, version_of
 from nanwatch.watching.trouble import Trouble
 
@@ -23,13 +24,15 @@ Reading = tuple[int, int]
 _WHOLE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.int64}
 
 
-def what_it_read(tape: Tape) -> list[tuple[str, torch.Tensor]]:
+def what_it_read(tape: Tape, arrivals: Storages[Stack] | None = None) -> list[tuple[str, torch.Tensor]]:
     """What the step read and did not make: weights, buffers, the batch, whatever its calls were given."""
     found: dict[int, tuple[str, torch.Tensor]] = {}
     for entry in tape.entries:
         if isinstance(entry.call, nn.Module):
             for name, tensor in [*entry.call.named_parameters(), *entry.call.named_buffers()]:
                 found.setdefault(key_of(tensor), (name.replace("_orig_mod.", ""), tensor))
+            for each in attached_to(entry.call, arrivals):
+                found.setdefault(key_of(each.tensor), (each.name, each.tensor))
     for entry in tape.entries:
         for tensor, _ in entry.versions:
             found.setdefault(key_of(tensor), (described(tensor), tensor))
@@ -50,9 +53,9 @@ def checksum(tensor: torch.Tensor) -> int:
     return int(values.view(_WHOLE[values.element_size()]).sum(dtype=torch.int64))
 
 
-def readings(tape: Tape) -> dict[int, Reading]:
+def readings(tape: Tape, arrivals: Storages[Stack] | None = None) -> dict[int, Reading]:
     """id of a tensor -> its reading now."""
-    return {id(tensor): reading(tensor) for _, tensor in what_it_read(tape)}
+    return {id(tensor): reading(tensor) for _, tensor in what_it_read(tape, arrivals)}
 
 
 def look_at(trouble: Trouble) -> None:
@@ -61,7 +64,7 @@ def look_at(trouble: Trouble) -> None:
         return
     trouble.threads = other_threads()
     with contextlib.suppress(Exception):  # a tensor that cannot be read has no reading
-        trouble.readings = readings(trouble.tape)
+        trouble.readings = readings(trouble.tape, trouble.arrivals)
 
 
 def other_threads() -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from torch.optim import optimizer as optim_module
 
 from nanwatch.watching.functional import follow_functional
 from nanwatch.watching.shield import Shield
+from nanwatch.watching.worker_threads import WorkerThreads
 from nanwatch.watching.wrapping import Wrappers
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class Following:
         self._shield = shield
         self._home = threading.get_ident()
         self._wrappers = Wrappers()
+        self._workers = WorkerThreads()
         self._handles: list[Any] = []
         self._installed = False
 
@@ -48,6 +50,7 @@ class Following:
         self._follow_torchscript()
         self._follow_arrivals()
         follow_functional(self._wrap, self._ours, self._shield.run, self._program)
+        self._workers.install()
 
     def uninstall(self) -> None:
         self._installed = False
@@ -56,6 +59,7 @@ class Following:
             handle.remove()
         self._handles.clear()
         self._wrappers.take_off()
+        self._workers.uninstall()
 
     def forked(self) -> None:
         self._shield.broken = True  # a worker process: watched by nobody, and nothing to say

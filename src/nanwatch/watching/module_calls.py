@@ -7,12 +7,14 @@ that Dynamo folds away.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
 
+from nanwatch.watching.worker_threads import handed
 from nanwatch.watching.wrapping import Wrappers
 
 Handler = Callable[[Callable[..., Any], nn.Module, tuple[Any, ...], dict[str, Any]], Any]
@@ -47,22 +49,30 @@ class ModuleCalls:
 
 
 class Scope:
-    """Which module is running, as a stack of the modules that were called."""
+    """Which module is running, as a stack of the modules that were called, for each thread."""
 
     def __init__(self) -> None:
-        self.modules: list[nn.Module] = []
+        self._of_thread = threading.local()
+
+    @property
+    def modules(self) -> list[nn.Module]:
+        """Those that this thread itself has called."""
+        found: list[nn.Module] = self._of_thread.__dict__.setdefault("modules", [])
+        return found
 
     def follow(
         self, original: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        self.modules.append(module)
+        modules = self.modules
+        modules.append(module)
         try:
             return original(module, *args, **kwargs)
         finally:
-            self.modules.pop()
+            modules.pop()
 
     def now(self) -> tuple[nn.Module, ...]:
-        return tuple(self.modules)
+        """From the root to the innermost, also in a thread that was handed work from within a module."""
+        return (*handed().modules, *self.modules)
 
 
 def path_of(modules: tuple[nn.Module, ...]) -> str | None:

@@ -35,6 +35,9 @@ class Listener(Protocol):
 class OutsideMode(TorchFunctionMode):
     """On while the program runs its own code; `stand_aside` and `come_back` bracket everything else."""
 
+    goes_along = False
+    """Not into tasks that are handed to other threads: it keeps one tape, in the order of one thread."""
+
     def __init__(self, listener: Listener, give_up: Callable[[BaseException], None]) -> None:
         super().__init__()
         self._listener = listener

@@ -16,6 +16,7 @@ from nanwatch.messages import say
 from nanwatch.watching.contents import contents_of, free_variables
 from nanwatch.watching.randomness import Rng, states_of
 from nanwatch.watching.stack import take_stack
+from nanwatch.watching.streams import on_side_stream
 from nanwatch.watching.tape import Context, Entry, Tape, tensors_in, version_of
 from nanwatch.watching.torch_functions import changes_its_input, facts_of, written_to
 
@@ -82,6 +83,8 @@ class Recorder:
         entry = Entry(kind, function, args, kwargs, take_stack(frame), Context.now(), rng=rng)
         if facts.in_place:
             entry.before = _small_copy(written_to(args, kwargs))
+        if kwargs.get("non_blocking"):
+            entry.on_side_stream = on_side_stream()
         if kwargs.get("generator") is not None:
             entry.generators = states_of(kwargs.values())
         return entry

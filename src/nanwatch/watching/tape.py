@@ -107,6 +107,8 @@ class Entry:
     """The call changed one of its own inputs in place."""
     finished: bool = False
     """Of a backward: it came to its end."""
+    on_side_stream: bool = False
+    """Of a copy between host and GPU: it was not sent where the program usually computes."""
     unscaled: torch.Tensor | None = None
     """Of a backward: the loss before a GradScaler multiplied it."""
 

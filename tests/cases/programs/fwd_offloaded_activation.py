@@ -12,10 +12,10 @@ class Offload:
     def put(self, x):
         self.side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.side):
-            self.host.copy_(x.detach(), non_blocking=True)
+            self.host.copy_(x.detach(), non_blocking=True)  # BIRTH
 
     def get(self):
-        back = self.host.cuda(non_blocking=True)  # BIRTH
+        back = self.host.cuda(non_blocking=True)  # OR HERE
         self.host.fill_(float("nan"))
         return back
 

@@ -6,8 +6,10 @@ from nanwatch.explain.bits import odd_nans
 from nanwatch.explain.case import Case
 from nanwatch.explain.causes.bad_input import PUTS
 from nanwatch.explain.claim import Against, Claim, Page
+from nanwatch.explain.experiments.one_worker import written_by_others
 from nanwatch.explain.remedies import offer
 from nanwatch.explain.state import (
+    ATTACHED,
     Held,
     allocation_of,
     bad_weights,
@@ -68,6 +70,12 @@ COMPUTED = Text(
     "{name} was made non-finite by the program's own arithmetic at {line}.",
     "{name} 是被程序自己的运算（{line}）变成非有限的。",
 )
+MAPPED = Text(
+    "its NaN have the bits {bits}, which no arithmetic makes: bytes of something else (another offset, dtype or "
+    "size than was written), or never written",
+    "其中 NaN 的位模式为 {bits}，任何运算都不会产生它：这是别的内容的字节（偏移、dtype 或大小与写入时不同），"
+    "或者从未写入过",
+)
 FIRST = Text("it was already bad when the model was first called", "模型第一次被调用时它就已经坏了")
 
 
@@ -84,6 +92,8 @@ def weigh(case: Case) -> Claim | Against | None:
         return None if op.name.startswith("aten.empty") else Claim("possible", named, (), 3.0)
     if allocation_of(case, first.tensor) is not None or is_statistic(case, first):
         return None
+    if first.kind == ATTACHED and any(w.tensor is first.tensor for w in written_by_others(case)):
+        return None  # a race
     return _brought_in(case, first)
 
 
@@ -95,7 +105,11 @@ def _only_put(name: str) -> bool:
 def _brought_in(case: Case, held: Held) -> Claim | None:
     facts = {"name": held.name, "bad": count_bad(held.tensor), "count": held.tensor.numel()}
     line = born_at(case)
-    sure = "likely" if odd_nans(held.tensor) is not None else "proved"
+    odd = odd_nans(held.tensor)
+    sure = "likely" if odd is not None else "proved"
+    if held.kind == ATTACHED:
+        mapped = () if odd is None else (MAPPED.say(bits=odd),)
+        return Claim(sure, BROUGHT.say(**facts, line=line), mapped, 3.0)
     if case.trouble.last_update is None:
         return Claim(sure, LOADED.say(**facts, where=AT.say(line=line) if line else ""), (), 3.0)
     record = case.trouble.fingerprints

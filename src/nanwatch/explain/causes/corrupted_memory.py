@@ -9,7 +9,17 @@ from nanwatch.explain.case import Case, runs_finite
 from nanwatch.explain.claim import Against, Claim, Page
 from nanwatch.explain.instead import with_values
 from nanwatch.explain.remedies import offer
-from nanwatch.explain.state import STATE, Held, bad_weights, born_at, held, is_statistic, short, writes_to
+from nanwatch.explain.state import (
+    ATTACHED,
+    STATE,
+    Held,
+    bad_weights,
+    born_at,
+    held,
+    is_statistic,
+    short,
+    writes_to,
+)
 from nanwatch.explain.text import Text
 from nanwatch.records import Remedy
 from nanwatch.watching.fingerprints import PERIOD, Changed
@@ -164,7 +174,8 @@ def _odd_nan(case: Case) -> Claim | None:
         if bits is not None:
             line = born_at(case)
             evidence = (CAME.say(line=line),) if line else ()
-            return Claim("likely", ODD_NAN.say(name=each.name, bits=bits), evidence, 3.5)
+            certainty = "possible" if each.kind == ATTACHED else "likely"  # it may be mapped wrongly
+            return Claim(certainty, ODD_NAN.say(name=each.name, bits=bits), evidence, 3.5)
     return None
 
 

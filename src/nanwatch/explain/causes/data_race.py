@@ -5,8 +5,9 @@ from __future__ import annotations
 from nanwatch.explain.case import Case
 from nanwatch.explain.causes.transient_fault import concerned
 from nanwatch.explain.claim import Against, Claim, Page
-from nanwatch.explain.experiments.one_worker import Written, others
+from nanwatch.explain.experiments.one_worker import Written, others, written_by_others
 from nanwatch.explain.remedies import offer
+from nanwatch.explain.state import attached
 from nanwatch.explain.text import Text
 from nanwatch.records import Remedy
 from nanwatch.watching.storages import key_of
@@ -23,9 +24,10 @@ PAGE = Page(
     proof=Text(
         "Memory that the step read holds something else now, though no call of this thread wrote it; or it "
         "changes while this thread does nothing but look. Another thread or process is alive that runs code "
-        "of the program.",
+        "of the program. Or the step fails again with its worker threads side by side, and runs finite when "
+        "their tasks come one after the other.",
         "这一步读过的内存现在内容不同了，但本线程没有任何调用写过它；或者在本线程只是观察时它仍在变化。并且"
-        "有另一个运行该程序代码的线程或进程存活。",
+        "有另一个运行该程序代码的线程或进程存活。或者：各工作线程并行时这一步再次失败，任务逐个执行时结果有限。",
     ),
     cures=Text(
         "Let only one side have the memory at a time: a lock around write and read, two buffers that are "
@@ -50,28 +52,52 @@ NOT_AGAIN = Text(
     "The step does not fail again when it is repeated, and other threads run code of the program: {who}.",
     "重复这一步时不再失败，而且有其他线程在运行该程序的代码：{who}。",
 )
+SIDE_BY_SIDE = Text(
+    "The step fails when its worker threads run side by side, and not when their tasks come one after the "
+    "other: they write what another of them is reading.",
+    "各工作线程并行运行时这一步失败，逐个执行任务时则不失败：一个线程写入了另一个线程正在读取的内存。",
+)
 LOOKED = Text("it changed while this thread only looked", "在本线程只是观察时它发生了变化")
 VERSION = Text("its version and its values were compared with the record", "将其版本和数值与记录做了比较")
 
 
 def weigh(case: Case) -> Claim | Against | None:
-    if case.trouble.seen_in in ("hyperparameter", "weights") or case.phase in ("optimizer", "weights"):
+    if case.trouble.seen_in in ("hyperparameter", "weights") or case.phase == "optimizer":
+        return None
+    if case.phase == "weights" and not _attached_weight(case):
         return None
     who = others(case)  # before the experiment, which takes its time: a thread may end
-    found = case.outcome("one-worker").value or []
-    guilty = next((w for w in found if isinstance(w, Written) and _read_by_birth(case, w)), None)
+    guilty = next((w for w in written_by_others(case) if _read_by_birth(case, w)), None)
     if guilty is not None and who:
         why = WRITTEN.say(what=guilty.name, who=", ".join(who[:3]))
         return Claim("proved", why, ((LOOKED if guilty.while_waiting else VERSION).say(),), 4.0)
     if guilty is not None and guilty.while_waiting:
         return Claim("likely", UNKNOWN_WRITER.say(what=guilty.name), (LOOKED.say(),), 4.0)
+    turns = case.outcome("in-turn")
+    if turns.finite:
+        return Claim("proved" if _fails_again(case) else "likely", SIDE_BY_SIDE.say(), (turns.text,), 4.0)
     if who and concerned(case) and case.outcome("repeat").finite:
         return Claim("likely", NOT_AGAIN.say(who=", ".join(who[:3])), (), 3.9)
     return None
 
 
+def _fails_again(case: Case) -> bool:
+    """Whether it failed in a replay, too, with the threads side by side."""
+    if case.located.by == "replay" or case.outcome("repeat").finite is False:
+        return True
+    return case.birth is not None and case.lineage.node_of(case.birth.op) is not None
+
+
+def _attached_weight(case: Case) -> bool:
+    """Whether the bad weight lies in memory that came from elsewhere, where others may write it."""
+    shown = {n.name for n in case.located.birth.outputs}
+    return any(held.name in shown for held in attached(case))
+
+
 def _read_by_birth(case: Case, written: Written) -> bool:
     """Whether the birth hangs on that memory. Where no birth is known, all that the step read counts."""
+    if case.phase == "weights":
+        return any(n.name == written.name for n in case.located.birth.outputs)
     if case.birth is None:
         return True
     key = key_of(written.tensor)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nanwatch.explain.case import Case
-from nanwatch.explain.claim import Against, Claim, Page
+from nanwatch.explain.claim import Against, Claim, Page, Place
 from nanwatch.explain.experiments.synchronous_copies import Copy
 from nanwatch.explain.remedies import offer
 from nanwatch.explain.text import Text
@@ -53,9 +53,17 @@ def weigh(case: Case) -> Claim | Against | None:
     copies = [c for c in found.value or [] if isinstance(c, Copy)]
     if not found.finite or not copies:
         return None
-    known = next((c for c in copies if c.line is not None), None)
-    where = AT_LINE.say(line=known.line, code=known.code) if known is not None else INSIDE.say()
-    return Claim("proved", WHY.say(where=where), (found.text,), 4.0)
+    guilty = next((c for c in copies if c.frame is not None), copies[0])
+    frame = guilty.frame
+    where = INSIDE.say() if frame is None else AT_LINE.say(line=frame.line, code=frame.code)
+    place = None if _arithmetic(case) or frame is None else Place(guilty.stack, guilty.phase)
+    return Claim("proved", WHY.say(where=where), (found.text,), 4.0, place)
+
+
+def _arithmetic(case: Case) -> bool:
+    """Whether an op computed the bad value; else what was read is what happened to be in the memory."""
+    op = case.located.op
+    return op is not None and any(not o.from_python for o in op.inputs)
 
 
 def remedies(case: Case) -> list[Remedy]:

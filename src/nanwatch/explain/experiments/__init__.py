@@ -26,6 +26,7 @@ FILES = (
     "on_cpu",
     "synchronous_copies",
     "one_worker",
+    "in_turn",
     "unscaled",
     "bfloat16",
     "lower_rate",

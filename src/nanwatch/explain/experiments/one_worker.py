@@ -11,9 +11,11 @@ from dataclasses import dataclass
 import torch
 
 from nanwatch.explain.case import Case, Outcome
+from nanwatch.explain.state import attached
 from nanwatch.explain.text import Text
 from nanwatch.replay.tracer import measurable
 from nanwatch.tensors import is_finite
+from nanwatch.tensors.shared_mapping import is_shared_mapping
 from nanwatch.watching.stack import is_library
 from nanwatch.watching.storages import key_of
 from nanwatch.watching.tape import tensors_in, version_of
@@ -55,8 +57,12 @@ def others(case: Case) -> list[str]:
     found = [t.name for t in threading.enumerate() if _runs_user_code(t)]
     noted = getattr(case.trouble, "threads", ())  # those that were alive when the step failed
     found += [name for name in noted if name not in found]
-    shared = any(t.is_shared() for _, t in _read(case) if t.device.type == "cpu")
-    return found + ([p.name for p in multiprocessing.active_children()] if shared else [])
+    started = [p.name for p in multiprocessing.active_children()]
+    return found + (started if started and any(_shared(t) for _, t in _read(case)) else [])
+
+
+def _shared(tensor: torch.Tensor) -> bool:
+    return tensor.device.type == "cpu" and (tensor.is_shared() or is_shared_mapping(tensor))
 
 
 def _runs_user_code(thread: threading.Thread) -> bool:
@@ -84,12 +90,19 @@ def run(case: Case) -> Outcome:
     return Outcome(None, STILL.say(seconds=SECONDS), [])
 
 
+def written_by_others(case: Case) -> list[Written]:
+    """What of the step's memory somebody else has written, or still writes."""
+    return [w for w in case.outcome(NAME).value or [] if isinstance(w, Written)]
+
+
 def _read(case: Case) -> list[tuple[str, torch.Tensor]]:
     """What the step read and did not make: weights, buffers, the batch, whatever its calls were given."""
     found: dict[int, tuple[str, torch.Tensor]] = {}
     for model in case.models:
         for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
             found.setdefault(key_of(tensor), (name.replace("_orig_mod.", ""), tensor))
+    for held in attached(case):
+        found.setdefault(held.key, (held.name, held.tensor))
     for entry in case.tape.entries:
         for tensor, _ in entry.versions:
             found.setdefault(key_of(tensor), (_described(tensor), tensor))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import functools
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +14,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from nanwatch.explain.case import Case, Outcome, runs_finite
 from nanwatch.explain.text import Text
+from nanwatch.records import Frame
 from nanwatch.replay.again import Changes, call_again
 from nanwatch.replay.tracer import measurable
 from nanwatch.tensors import is_finite
-from nanwatch.watching.stack import user_frame
+from nanwatch.watching.stack import Stack, take_stack, user_frame
 from nanwatch.watching.storages import key_of
+from nanwatch.watching.streams import on_side_stream
 from nanwatch.watching.tape import Entry, given_to, tensors_in, version_of
 from nanwatch.watching.torch_functions import written_to
 
@@ -34,10 +38,13 @@ READ_AGAIN = Text(
 class Copy:
     """An asynchronous copy that this step hangs on."""
 
-    line: int | None
-    code: str
-    inside: bool = False
-    """Made within a model."""
+    stack: Stack
+    phase: str
+    """"forward" when a model makes it."""
+
+    @property
+    def frame(self) -> Frame | None:
+        return user_frame(self.stack)
 
 
 def applies(case: Case) -> bool:
@@ -54,7 +61,8 @@ def run(case: Case) -> Outcome:
         frame = user_frame(late.stack)
         return Outcome(True, READ_AGAIN.say(line=frame.line if frame else "?"), found)
     mode = _Synchronous()
-    finite = runs_finite(case.rerun(Changes(around=mode.entered)))
+    readers = _readers(case)
+    finite = runs_finite(case.rerun(Changes(around=mode.entered, call=lambda e: _afresh(e, readers))))
     if finite is None:
         return Outcome(None, "")
     return Outcome(finite, (FINITE if finite else FAILS).say(), [*found, *mode.copies])
@@ -62,13 +70,10 @@ def run(case: Case) -> Outcome:
 
 def copies_on_tape(case: Case) -> list[Copy]:
     """The calls of the program's own code, in this step and those before it that are still known, that copy
-    without waiting between host and device."""
+    between host and device without waiting, and that somebody would have to wait for."""
     found = []
-    for tape in (*case.trouble.earlier, case.tape):
-        for entry in tape.entries:
-            if _asynchronous(entry):
-                frame = user_frame(entry.stack)
-                found.append(Copy(frame.line if frame else None, frame.code if frame else ""))
+    for tape in (case.tape, *reversed(case.trouble.earlier)):
+        found += [Copy(e.stack, "data") for e in tape.entries if _asynchronous(e) and _must_be_awaited(e)]
     return list(dict.fromkeys(found))
 
 
@@ -80,9 +85,17 @@ def _asynchronous(entry: Entry) -> bool:
     return bool(asked) and len(places) > 1
 
 
-def _read_too_early(case: Case) -> Entry | None:
-    """A call whose recorded result is bad and that gives a finite one now, on the very same tensors: what
-    they hold has changed without anybody writing to them."""
+def _must_be_awaited(entry: Entry) -> bool:
+    """To the GPU, on the stream that the program computes on, and from memory that nobody has written since,
+    a copy may be left to itself."""
+    target = next(iter([*tensors_in(written_to(entry.args, entry.kwargs)), *tensors_in(entry.outputs)]), None)
+    to_host = target is not None and target.device.type == "cpu"
+    rewritten = any(version_of(t) != version for t, version in entry.versions if not t.is_cuda)
+    return entry.on_side_stream or to_host or rewritten
+
+
+def _readers(case: Case) -> list[Entry]:
+    """The calls that read what an asynchronous copy wrote."""
     targets = {
         key_of(t)
         for tape in (*case.trouble.earlier, case.tape)
@@ -90,9 +103,21 @@ def _read_too_early(case: Case) -> Entry | None:
         if _asynchronous(e)
         for t in [*tensors_in(written_to(e.args, e.kwargs)), *tensors_in(e.outputs)]
     }
-    for entry in case.tape.entries:
-        if entry.kind != "op" or not any(key_of(t) in targets for t in given_to(entry)):
-            continue
+    return [e for e in case.tape.entries if e.kind == "op" and any(key_of(t) in targets for t in given_to(e))]
+
+
+def _afresh(entry: Entry, readers: list[Entry]) -> Callable[..., Any]:
+    """Not what the call gave to the program, but what it gives now that the copies are done."""
+    unchanged = all(version_of(t) == version for t, version in entry.versions)
+    if not unchanged or not any(entry is reader for reader in readers):
+        return entry.call
+    return functools.partial(entry.call)
+
+
+def _read_too_early(case: Case) -> Entry | None:
+    """A call whose recorded result is bad and that gives a finite one now, on the very same tensors: what
+    they hold has changed without anybody writing to them."""
+    for entry in _readers(case):
         made = [t for t, version in entry.made if measurable(t) and version_of(t) == version]
         if made and not all(is_finite(t) for t in made):
             return entry if call_again(entry, case.trouble.step) is None else None
@@ -104,7 +129,13 @@ class _Synchronous(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.copies: list[Copy] = []
+        self._seen: list[tuple[Copy, bool, torch.Tensor, int]] = []
+        """A copy, whether somebody must wait for it in any case, its source and the version of that."""
+
+    @property
+    def copies(self) -> list[Copy]:
+        found = [c for c, awaited, source, version in self._seen if awaited or version_of(source) != version]
+        return list(dict.fromkeys(found))
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
@@ -117,16 +148,17 @@ class _Synchronous(TorchDispatchMode):
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = dict(kwargs or {})
-        name = str(function)
-        if name.startswith(("aten.copy_", "aten._to_copy")):
-            position = 2 if name.startswith("aten.copy_") else None
-            asked = kwargs.get("non_blocking") or (position is not None and len(args) > 2 and args[2])
-            if asked:
-                self.copies.append(Copy(None, "", inside=True))
-                kwargs["non_blocking"] = False
-                args = args[:2] if position is not None else args
-            torch.cuda.synchronize()
-            made = function(*args, **kwargs)
-            torch.cuda.synchronize()
-            return made
-        return function(*args, **kwargs)
+        if function not in (torch.ops.aten.copy_.default, torch.ops.aten._to_copy.default):
+            return function(*args, **kwargs)
+        in_place = function is torch.ops.aten.copy_.default
+        source = args[1] if in_place else args[0]
+        target = args[0].device if in_place else torch.device(kwargs.get("device") or source.device)
+        asked = kwargs.pop("non_blocking", False) or (in_place and len(args) > 2 and args[2])
+        if asked and target.type != source.device.type:
+            awaited = target.type == "cpu" or on_side_stream()
+            copy = Copy(take_stack(sys._getframe(1)), "forward")
+            self._seen.append((copy, awaited, source, version_of(source)))
+        torch.cuda.synchronize()
+        made = function(*(args[:2] if in_place else args), **kwargs)
+        torch.cuda.synchronize()
+        return made

@@ -244,7 +244,7 @@ SETTINGS: dict[str, Setting] = {
             "Let one thread write at a time: one worker, or a lock around writing and reading.",
             "同一时间只让一个线程写：单个 worker，或在读写处加锁。",
         ),
-        ("one-worker",),
+        ("one-worker", "in-turn"),
     ),
     "refresh-copy": Setting(
         Text(

@@ -1,0 +1,163 @@
+"""Work that a traced thread hands to a pool of threads is traced there too.
+
+A mode of torch belongs to the thread that has entered it: what a model gives to other threads, such as experts
+that are computed on the CPU, would go on unseen. So a task takes along the modes of nanwatch that are on where
+it is submitted, and leaves them when it is done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import _pop_mode, _push_mode
+
+from nanwatch.watching.stack import Stack, take_stack
+from nanwatch.watching.wrapping import Wrappers
+
+LONGEST_WAIT = 2.0
+"""Seconds a task waits for its turn. One that itself waits for another would wait for ever."""
+
+_dispatch_depth = torch._C._len_torch_dispatch_stack
+_dispatch_at = torch._C._get_dispatch_stack_at
+_function_depth = torch._C._len_torch_function_stack
+_function_at = torch._C._get_function_stack_at
+_push_function_mode = torch._C._push_on_torch_function_stack
+_pop_function_mode = torch._C._pop_torch_function_stack
+
+
+@dataclass(frozen=True)
+class Handed:
+    """Where the work of this thread comes from."""
+
+    stack: Stack = ()
+    modules: tuple[nn.Module, ...] = ()
+
+
+@dataclass
+class Turns:
+    """Tasks run one after the other."""
+
+    lock: threading.Lock
+    threads: set[int]
+    """Those that have run a task."""
+    kept: bool = True
+    """No task had to be let in before its turn."""
+
+
+_of_thread = threading.local()
+_turns: Turns | None = None
+_handed_over = False
+
+
+def were_handed_over() -> bool:
+    """Whether any traced work was given to other threads in this process."""
+    return _handed_over
+
+
+def handed() -> Handed:
+    """What the task that this thread runs was handed; nothing in a thread that runs on its own account."""
+    return getattr(_of_thread, "handed", None) or Handed()
+
+
+class WorkerThreads:
+    """The tap on pools of threads."""
+
+    def __init__(self) -> None:
+        self._wrappers = Wrappers()
+
+    def install(self) -> None:
+        original: Any = ThreadPoolExecutor.submit
+
+        def submit(pool: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
+            dispatch, functions = _modes_to_take()
+            if not dispatch and not functions:
+                return original(pool, function, *args, **kwargs)
+            task = functools.partial(_run, function, dispatch, functions, _handing_over(sys._getframe(1)))
+            return original(pool, task, *args, **kwargs)
+
+        self._wrappers.put(ThreadPoolExecutor, "submit", submit)
+
+    def uninstall(self) -> None:
+        self._wrappers.take_off()
+
+
+@contextlib.contextmanager
+def one_at_a_time() -> Iterator[Turns]:
+    """Tasks that take modes along run one after the other, in whatever threads."""
+    global _turns
+    _turns = turns = Turns(threading.Lock(), set())
+    try:
+        yield turns
+    finally:
+        _turns = None
+
+
+def _modes_to_take() -> tuple[list[Any], list[Any]]:
+    """(dispatch modes, function modes), the innermost last."""
+    dispatch = [_dispatch_at(i) for i in range(_dispatch_depth())]
+    functions = [_function_at(i) for i in range(_function_depth())]
+    return [m for m in dispatch if _goes_along(m)], [m for m in functions if _goes_along(m)]
+
+
+def _goes_along(mode: Any) -> bool:
+    """A mode of the program's own stays in its thread, as torch has it."""
+    return type(mode).__module__.startswith("nanwatch.") and getattr(mode, "goes_along", True)
+
+
+def _handing_over(frame: Any) -> Handed:
+    global _handed_over
+    _handed_over = True
+    tracer = next((m for m in (_dispatch_at(i) for i in range(_dispatch_depth())) if hasattr(m, "scope")), None)
+    before = handed()
+    stack = take_stack(frame, getattr(tracer, "boundary", None)) + before.stack
+    return Handed(stack, before.modules if tracer is None else tracer.scope.now())
+
+
+def _run(
+    function: Callable[..., Any],
+    dispatch: list[Any],
+    functions: list[Any],
+    origin: Handed,
+    /,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    before, _of_thread.handed = handed(), origin
+    with _in_turn():
+        for mode in functions:
+            _push_function_mode(mode)
+        for mode in dispatch:
+            _push_mode(mode)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            for _ in dispatch:
+                _pop_mode()
+            for _ in functions:
+                _pop_function_mode()
+            _of_thread.handed = before
+
+
+@contextlib.contextmanager
+def _in_turn() -> Iterator[None]:
+    turns = _turns
+    if turns is None:
+        yield
+        return
+    turns.threads.add(threading.get_ident())
+    mine = turns.lock.acquire(timeout=LONGEST_WAIT)
+    turns.kept = turns.kept and mine
+    try:
+        yield
+    finally:
+        if mine:
+            turns.lock.release()
