@@ -15,8 +15,8 @@ $(READY): pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	touch $(READY)
 
-demo: $(READY)  ## one bad batch in an attention classifier, found and named
-	@$(BIN)/nanwatch run examples/attention_pooling.py; code=$$?; \
+demo: $(READY)  ## a bag of which nothing is left, in an attention classifier: found and named
+	@$(BIN)/nanwatch run examples/attention_pooling --fault empty-bag; code=$$?; \
 	if [ $$code -ne 3 ]; then echo "expected exit code 3, got $$code"; exit 1; fi
 
 test: $(READY)  ## the tests
