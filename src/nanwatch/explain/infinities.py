@@ -57,7 +57,7 @@ def origins_of_birth(case: Case) -> list[Origin]:
 
 def origins(case: Case, ops: dict[int, Op], op: Op) -> list[Origin]:
     """Of every non-finite operand of an op of this trace."""
-    found: list[Origin] = []
+    found = [Origin(CONSTANT, op)] if op.constants else []
     seen: set[int] = set()
     waiting = [op]
     while waiting:

@@ -282,7 +282,7 @@ def _infinities(birth: BirthOp) -> Mechanism | None:
     there before is only handed on."""
     bad = [o for o in birth.op.bad_inputs if o.numbers.name]
     if not bad:
-        return None
+        return _infinite_number(birth)
     worst = next((o for o in bad if o.numbers.nan), None)
     if worst is not None:
         return Mechanism(INHERITED, worst.numbers.name or "", math.nan)
@@ -295,6 +295,17 @@ def _infinities(birth: BirthOp) -> Mechanism | None:
     if infinite is not None and infinite.numel():
         sign = float(infinite[0])
     return Mechanism(INF_ARITHMETIC, name, sign)
+
+
+def _infinite_number(birth: BirthOp) -> Mechanism | None:
+    """The infinity is no tensor but a number that the program wrote there: `(1 - mask) * float("-inf")`."""
+    if not birth.op.makes_nan:
+        return None
+    for name in CONSTANTS:
+        number = birth.number(name)
+        if number is not None and math.isinf(number):
+            return Mechanism(INF_ARITHMETIC, name, number)
+    return None
 
 
 def _overflow(birth: BirthOp) -> Mechanism | None:

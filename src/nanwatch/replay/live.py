@@ -4,8 +4,9 @@ Forward, loss, data and optimizer ops are traced as they happen; backward is not
 derivative formulas take another path under a tracer, which would cost bit-identity). Nothing of the
 program is run twice. The share of the run's time it may take is bounded.
 
-To look at a value on a GPU is to wait for it. Where the program works on several streams, or has values sent
-to the host behind its back, a wait could hide that it forgot one of its own: there the audit stands aside.
+To look at a value on a GPU is to wait for it, and a wait could hide that the program forgot one of its own.
+Where it works on several streams, or has values sent to the host behind its back, the audit stands aside;
+where it has values sent to the GPU so, every other step is left alone.
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ class _TimedTracer(OpTracer):
         """Nothing of this step was left out."""
         self.would_hide = False
         """The program does things at the same time: to look could hide a race."""
+        self.sends_ahead = False
+        """It has values sent to the GPU without waiting for them."""
 
     def __torch_dispatch__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -80,7 +83,8 @@ class _TimedTracer(OpTracer):
         if on_side_stream() or (asked and _sends_to_host(args, kwargs)):
             self.would_hide = True
             self.looking = self.complete = False
-        elif by_place:
+        self.sends_ahead = self.sends_ahead or asked
+        if by_place and not self.would_hide:
             self._note_arrival([args[0]], take_stack(sys._getframe(2)))
         return asked or self.would_hide
 
@@ -153,7 +157,7 @@ class LiveTracer:
         return self.active
 
     def _affordable(self) -> bool:
-        if self.tracer.would_hide:
+        if self.tracer.would_hide or (self.tracer.sends_ahead and self.tracer.step % 2):
             return False
         if self.tracer.spent < self._first_seconds:
             return True

@@ -1,8 +1,8 @@
-"""Weights that a module holds without having registered them: tensors in plain attributes, in lists, in objects.
+"""Weights that a module holds without having registered them: in plain attributes, in lists, in objects.
 
-Experts that stay on the CPU are kept so, because `model.to(device)` would move what is registered. Only memory
-that was filled elsewhere (a file, shared memory, an array) counts: what the model itself keeps from call to
-call, such as a cache, is no weight.
+Experts that stay on the CPU are kept so, because `model.to(device)` would move what is registered. Only
+memory that was filled elsewhere (a file, shared memory, an array) counts: what the model itself keeps from
+call to call, such as a cache, is no weight.
 """
 
 from __future__ import annotations

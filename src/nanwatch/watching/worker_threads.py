@@ -1,8 +1,8 @@
 """Work that a traced thread hands to a pool of threads is traced there too.
 
-A mode of torch belongs to the thread that has entered it: what a model gives to other threads, such as experts
-that are computed on the CPU, would go on unseen. So a task takes along the modes of nanwatch that are on where
-it is submitted, and leaves them when it is done.
+A mode of torch belongs to the thread that has entered it: what a model gives to other threads, such as
+experts that are computed on the CPU, would go on unseen. So a task takes along the modes of nanwatch that
+are on where it is submitted, and leaves them when it is done.
 """
 
 from __future__ import annotations
@@ -116,7 +116,9 @@ def _goes_along(mode: Any) -> bool:
 def _handing_over(frame: Any) -> Handed:
     global _handed_over
     _handed_over = True
-    tracer = next((m for m in (_dispatch_at(i) for i in range(_dispatch_depth())) if hasattr(m, "scope")), None)
+    tracer = next(
+        (m for m in (_dispatch_at(i) for i in range(_dispatch_depth())) if hasattr(m, "scope")), None
+    )
     before = handed()
     stack = take_stack(frame, getattr(tracer, "boundary", None)) + before.stack
     return Handed(stack, before.modules if tracer is None else tracer.scope.now())

@@ -3,7 +3,7 @@ from torch import nn
 
 
 class Offload:
-    """Keeps activations in host memory and brings them back when they are needed."""
+    """Keeps activations in host memory, largest first, and brings them back when they are needed."""
 
     def __init__(self, shape):
         self.host = torch.full(shape, float("nan"), pin_memory=True)
@@ -12,7 +12,7 @@ class Offload:
     def put(self, x):
         self.side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.side):
-            self.host.copy_(x.detach(), non_blocking=True)  # BIRTH
+            self.host.copy_(x.sort(descending=True).values, non_blocking=True)  # BIRTH
 
     def get(self):
         back = self.host.cuda(non_blocking=True)  # OR HERE

@@ -71,8 +71,8 @@ COMPUTED = Text(
     "{name} 是被程序自己的运算（{line}）变成非有限的。",
 )
 MAPPED = Text(
-    "its NaN have the bits {bits}, which no arithmetic makes: bytes of something else (another offset, dtype or "
-    "size than was written), or never written",
+    "its NaN have the bits {bits}, which no arithmetic makes: bytes of something else (another offset, dtype "
+    "or size than was written), or never written",
     "其中 NaN 的位模式为 {bits}，任何运算都不会产生它：这是别的内容的字节（偏移、dtype 或大小与写入时不同），"
     "或者从未写入过",
 )

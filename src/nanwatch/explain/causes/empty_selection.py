@@ -282,16 +282,9 @@ def _lengths(found: Seen, operand: str, numbers: dict[str, object]) -> Claim | N
             return None
     elif not isinstance(value, int):
         return None
-    if same_memory(found, "self", operand) or _is_ramp(found):
+    if same_memory(found, "self", operand):
         return None
     return Claim("likely", LENGTH.say(**numbers), (), 2.0)
-
-
-def _is_ramp(found: Seen) -> bool:
-    """Whether what is divided was laid out (`arange`), not added up: no total of anything."""
-    if found.node is None:
-        return False
-    return any(m.base in ("arange", "linspace", "range") for m in made_by(found.lineage, found.node, "self"))
 
 
 def remedies(case: Case) -> list[Remedy]:

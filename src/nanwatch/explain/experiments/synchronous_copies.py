@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from nanwatch.explain.case import Case, Outcome, runs_finite
 from nanwatch.explain.text import Text
 from nanwatch.records import Frame
-from nanwatch.replay.again import Changes, call_again
+from nanwatch.replay.again import Changes
 from nanwatch.replay.tracer import measurable
 from nanwatch.tensors import is_finite
 from nanwatch.watching.stack import Stack, take_stack, user_frame
@@ -120,8 +120,14 @@ def _read_too_early(case: Case) -> Entry | None:
     for entry in _readers(case):
         made = [t for t, version in entry.made if measurable(t) and version_of(t) == version]
         if made and not all(is_finite(t) for t in made):
-            return entry if call_again(entry, case.trouble.step) is None else None
+            return entry if _finite_now(entry) else None
     return None
+
+
+def _finite_now(entry: Entry) -> bool:
+    with torch.no_grad():
+        made = tensors_in(entry.call(*entry.args, **entry.kwargs))
+    return all(is_finite(t) for t in made if measurable(t))
 
 
 class _Synchronous(TorchDispatchMode):
