@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import sys
 
-from nanwatch.cli import explain, run, stable_config
+from nanwatch.cli import demo, explain, run, stable_config
 from nanwatch.errors import NanwatchError
 from nanwatch.messages import say
 from nanwatch.version import __version__
 
-COMMANDS = {"run": run, "explain": explain, "stable-config": stable_config}
+COMMANDS = {"run": run, "explain": explain, "stable-config": stable_config, "demo": demo}
 
 USAGE = """usage: nanwatch run [--dir DIR] [--policy raise|skip|rollback|survive|observe] SCRIPT [args…]
        nanwatch run [options] -m MODULE [args…]
        nanwatch explain [CAUSE | FOLDER]
        nanwatch stable-config --framework plain|accelerate|trainer|lightning [--output FILE]
+       nanwatch demo [A-E] [--fault NAME] [--list]
        nanwatch --version
 
 Runs an unmodified PyTorch program; when a step goes NaN or Inf, stops it before the weights are touched
