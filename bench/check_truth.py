@@ -32,6 +32,7 @@ from bench.witness import testify
 
 HARM = ("loss", "gradient", "weight", "output", "error")
 SLOW = 10
+ROWS_SHOWN = 12
 FITS = {
     "outside": {"loss", "data", "weights", "forward", "optimizer"},
     "forward": {"forward", "loss", "weights"},
@@ -181,7 +182,8 @@ def _statements(script: Path) -> dict[int, int]:
 
 def told(event: dict[str, Any]) -> str:
     step = _either(step_of(event, event["trains"]))
-    rows = f" rows {event['rows']}" if event["rows"] is not None else ""
+    many = len(event["rows"] or ()) > ROWS_SHOWN
+    rows = f" rows {event['rows'][:ROWS_SHOWN]}{'…' if many else ''}" if event["rows"] is not None else ""
     node = f" ({event['node']})" if event["node"] else ""
     modules = _either(repr(m) for m in event["modules"])
     where = f"line {event['line']} {event['phase']} {event['op']}{node} module {modules}"
