@@ -9,6 +9,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ def taps() -> dict[str, Any]:
         "from_numpy": torch.from_numpy,
         "frombuffer": torch.frombuffer,
         "from_dlpack": torch.from_dlpack,
+        "submit": ThreadPoolExecutor.submit,
         "clip": torch.nn.utils.clip_grad_norm_,
         "clip_grad": sys.modules["torch.nn.utils.clip_grad"].clip_grad_norm_,
         "scaler": {name: scaler.__dict__[name] for name in ("scale", "unscale_", "step", "update")},
@@ -219,6 +221,7 @@ def restore(before: dict[str, Any]) -> None:
     torch.autograd.Function.apply = before["apply"]  # type: ignore[method-assign]
     for name in ("compile", "load", "from_numpy", "frombuffer", "from_dlpack"):
         setattr(torch, name, before[name])
+    ThreadPoolExecutor.submit = before["submit"]  # type: ignore[method-assign]
     torch.nn.utils.clip_grad_norm_ = before["clip"]
     sys.modules["torch.nn.utils.clip_grad"].clip_grad_norm_ = before["clip_grad"]  # type: ignore[attr-defined]
     for owner, key in ((torch.amp.GradScaler, "scaler"), (optim_module.Optimizer, "optimizer")):

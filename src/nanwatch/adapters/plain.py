@@ -22,6 +22,7 @@ from nanwatch.act import checkpoint_gate
 from nanwatch.act.alarm import Alarm
 from nanwatch.act.policy import Decisions, Policy, action_of, policy_of
 from nanwatch.act.precautions import Precautions
+from nanwatch.adapters.died_of import behind
 from nanwatch.adapters.explaining import explained
 from nanwatch.adapters.run_record import describe_run, now, sentence_of
 from nanwatch.errors import NanwatchError, NonFiniteError
@@ -34,8 +35,6 @@ from nanwatch.replay.located import Located
 from nanwatch.show import terminal
 from nanwatch.show.folder import RunFolder, reason
 from nanwatch.show.repro import encode_call, repro_source
-from nanwatch.watching.first_look import look_at
-from nanwatch.watching.post_mortem import bad_tensors_of
 from nanwatch.watching.shield import describe, warn
 from nanwatch.watching.trouble import Trouble
 from nanwatch.watching.watcher import MODES, Watcher
@@ -278,7 +277,8 @@ class Session:
 
     def _incident(self, located: Located, action: str, seen_in: str) -> Incident:
         notes = tuple(located.notes)
-        if self.folder is not None and located.call is None and located.birth.op is not None:
+        made_something = located.birth.op is not None and located.out_of_range is None
+        if self.folder is not None and located.call is None and made_something:
             why = say("watch.too_large")
             notes = (*notes, say("watch.tensors_not_kept", op=located.birth.op, why=why))
         return Incident(
@@ -329,7 +329,7 @@ class Session:
             terminal.write(terminal.report(incident), sys.stderr)
 
     def post_mortem(self, error: BaseException) -> bool:
-        """The program died of `error`: if non-finite values were behind it, report them."""
+        """The program died of `error`: if non-finite values or a bad index were behind it, report them."""
         try:
             return self._post_mortem(error)
         except Exception as own:
@@ -337,35 +337,14 @@ class Session:
             return False
 
     def _post_mortem(self, error: BaseException) -> bool:
-        watcher = self.watcher
-        if watcher.shield.broken or self.incidents:
+        if self.watcher.shield.broken or self.incidents:
             return False
-        recorder = watcher.recorder
-        sinks = bad_tensors_of(error, recorder.failing)
-        last = recorder.tape.entries[-1] if recorder.tape.entries else None
-        died_in_backward = last is not None and last.kind == "backward" and not last.finished
-        if not sinks and not died_in_backward:
+        found = behind(error, self.watcher)
+        if found is None:
             return False
-        watcher.outside.leave_for_good()
-        seen_in = "exception" if sinks else "gradients"
-        trouble = Trouble(watcher.step, seen_in, recorder.tape, tuple(recorder.finished), sinks)
-        trouble.live = watcher.live
-        trouble.last_update = watcher.updates.last
-        look_at(trouble)
-        if trouble.live is not None:
-            trouble.live.pause()
-        watcher.shield.busy = True
-        try:
-            located = locate(trouble, watcher.calls)
-        finally:
-            watcher.shield.busy = False
-        if located is None or located.by == "recorded facts":
-            return False
-        if located.phase == "data" and recorder.failing is None:
-            return False  # something not finite lay about; nothing says that it ended the program
-        watcher.forget_pending_output()
-        incident = self._incident(located, "raised", "exception")
-        self._settle(incident, trouble, located)
+        trouble, located = found
+        self.watcher.forget_pending_output()
+        self._settle(self._incident(located, "raised", "exception"), trouble, located)
         return True
 
 

@@ -27,7 +27,7 @@ class Diagnosis:
 def diagnose(case: Case) -> Diagnosis:
     claims: list[tuple[str, ModuleType, Claim]] = []
     ruled_out: list[str] = []
-    for identity, cause in CAUSES.items():
+    for identity, cause in _concerned(case).items():
         answer = _asked(cause, case)
         if isinstance(answer, Claim):
             claims.append((identity, cause, answer))
@@ -41,6 +41,13 @@ def diagnose(case: Case) -> Diagnosis:
     named = Cause(identity, claim.certainty, claim.why, claim.evidence, tuple(ruled_out))
     others = tuple(Cause(i, c.certainty, c.why, c.evidence) for i, _, c in claims[1 : 1 + MOST_OTHERS])
     return Diagnosis(named, tuple(case.experiments), remedies, others, claim.place)
+
+
+def _concerned(case: Case) -> dict[str, ModuleType]:
+    """Where no value turned bad and an index ended the program, there is one cause to ask."""
+    if case.located.out_of_range is None:
+        return CAUSES
+    return {"index-out-of-range": CAUSES["index-out-of-range"]}
 
 
 def _asked(cause: ModuleType, case: Case) -> Claim | Against | None:

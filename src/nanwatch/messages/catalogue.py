@@ -593,6 +593,7 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "screen.born.loss": ("{kind} born in the loss", "计算 loss 时产生 {kind}"),
     "screen.born.backward": ("{kind} born in the backward pass", "反向传播中产生 {kind}"),
     "screen.born.optimizer": ("{kind} born in the optimizer step", "优化器更新中产生 {kind}"),
+    "screen.out_of_range": ("An index points outside its table", "索引指向了表之外"),
     "screen.traced.born": ("{kind} born here", "此处产生 {kind}"),
     "screen.traced.came_in": (
         "{kind} came into the traced block from outside, read here first",

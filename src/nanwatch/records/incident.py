@@ -8,7 +8,8 @@ from nanwatch.records.numbers import Numbers
 from nanwatch.records.place import Frame
 
 SCHEMA = 1
-KINDS = ("nan", "inf")
+KINDS = ("nan", "inf", "index")
+"""What the birth op made; "index": nothing, it was given an index that points outside its table."""
 PHASES = ("data", "weights", "forward", "loss", "backward", "optimizer")
 CERTAINTIES = ("proved", "likely", "possible", "unknown")
 ACTIONS = ("raised", "skipped", "rolled-back", "observed", "zeroed")

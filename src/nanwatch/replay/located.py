@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nanwatch.records import Birth, Hidden, Hop, Numbers
+from nanwatch.replay.out_of_range import OutOfRange
 from nanwatch.replay.owners import module_path
 from nanwatch.replay.roles import Roles
 from nanwatch.replay.trace import Op
@@ -29,6 +30,8 @@ class Located:
     call: Call | None = None
     op: Op | None = None
     """The birth op itself, as it was traced."""
+    out_of_range: OutOfRange | None = None
+    """No value turned bad: an index that pointed outside its table ended the program."""
 
 
 def birth_of(op: Op, phase: str, roles: Roles) -> Birth:

@@ -6,6 +6,7 @@ overwrites them. Costs several times the traced code; that is why it runs on one
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sys
 import threading
@@ -26,6 +27,7 @@ from nanwatch.replay.op_facts import (
     plain_arguments,
     tensors_by_name,
 )
+from nanwatch.replay.out_of_range import OutOfRange, may_be_an_index, out_of_range
 from nanwatch.replay.shadow import Shadows
 from nanwatch.replay.trace import Op, Operand, Trace
 from nanwatch.replay.untouched import Untouched
@@ -78,6 +80,8 @@ class OpTracer(TorchDispatchMode):
         """sequence number of an autograd node -> where its forward op was."""
         self.untouched: Untouched | None = None
         """Of a replay: the memory of the program."""
+        self.out_of_range: OutOfRange | None = None
+        """The op of this step that raised because an index pointed outside its table."""
         self._shadows = Shadows()
         self.next_index = 0
         self._kept = 0
@@ -85,6 +89,7 @@ class OpTracer(TorchDispatchMode):
 
     def new_step(self, step: int) -> None:
         self.step = step
+        self.out_of_range = None
         self._origins.clear()
         self._kept = 0
         self.after_root = False
@@ -121,8 +126,15 @@ class OpTracer(TorchDispatchMode):
         except Exception as error:
             self.failed(error)
             return function(*args, **kwargs)
-        outputs = function(*args, **kwargs)
         frame = sys._getframe(1)
+        try:
+            outputs = function(*args, **kwargs)
+        except (IndexError, RuntimeError) as error:
+            if may_be_an_index(error):
+                self._note_out_of_range(
+                    OpCall(function, facts, args, kwargs, arguments, inputs, before, None, node, frame)
+                )
+            raise
         try:
             with self._lock:
                 if self.untouched is not None:
@@ -143,6 +155,11 @@ class OpTracer(TorchDispatchMode):
     def failed(self, error: Exception) -> None:
         """An error of our own: in a replay it ends the replay."""
         raise error
+
+    def _note_out_of_range(self, call: OpCall) -> None:
+        with contextlib.suppress(Exception), self._lock:  # the program's own error goes on its way
+            place = self._note_origin(call.node, call.frame)
+            self.out_of_range = out_of_range(call, self._phase_of(call.inputs, [], call.node), *place)
 
     def _before(
         self, facts: OpFacts, inputs: list[tuple[str, torch.Tensor]]

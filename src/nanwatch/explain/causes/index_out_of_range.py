@@ -11,6 +11,7 @@ from nanwatch.explain.samples import about_rows
 from nanwatch.explain.state import line_of
 from nanwatch.explain.text import Text
 from nanwatch.records import Remedy
+from nanwatch.replay.out_of_range import BY_DIMENSION, OutOfRange, base_of
 from nanwatch.replay.samples import batch_size
 
 PAGE = Page(
@@ -24,9 +25,10 @@ PAGE = Page(
         "于是未知词、缺失的标签或第一个节点左边的区间，会悄悄读到最后一项：备用项、被屏蔽的动作或别的区间。",
     ),
     Text(
-        "The index and the size of the table; the bad values are exactly those that were looked up with it, "
-        "or the step with valid indices runs finite.",
-        "索引值与表的大小；坏值恰好就是用它查出来的那些，或者换成有效索引后这一步结果有限。",
+        "The index and the size of the table, where torch has refused it; or the bad values are exactly "
+        "those that were looked up with it, or the step with valid indices runs finite.",
+        "torch 拒绝该索引时，索引值与表的大小；或者坏值恰好就是用它查出来的那些，或者换成有效索引后这一步结果"
+        "有限。",
     ),
     Text(
         "Check ids where they are made (`assert ids.min() >= 0`), give unknown words and ended episodes a "
@@ -40,11 +42,21 @@ NEGATIVE = Text(
     "{op} at {line} looks up index {index} in a table of {size}: it counts from the end.",
     "{op}（{line}）在大小为 {size} 的表中查找索引 {index}：它从末尾倒数。",
 )
+OUTSIDE = Text(
+    "{op} at {line} was given the index {index} for a table of {size}: valid are {lowest} to {highest}.",
+    "{op}（{line}）收到索引 {index}，而表的大小为 {size}：有效范围是 {lowest} 到 {highest}。",
+)
+WHERE = Text(
+    "{count} of {length} entries of {name} hold such an index, the first is {first}",
+    "{name} 的 {length} 项中有 {count} 项是这样的索引，第一项是 {first}",
+)
 SAME_ROWS = Text("the bad rows are exactly those with a negative index", "坏掉的行恰好就是索引为负的行")
 LOOKS_UP = ("index", "take", "index_put", "_unsafe_index")
 
 
 def weigh(case: Case) -> Claim | Against | None:
+    if case.located.out_of_range is not None:
+        return _raised(case.located.out_of_range)
     birth = case.birth
     if birth is None or case.phase in ("weights", "optimizer", "data"):
         return None
@@ -68,6 +80,23 @@ def weigh(case: Case) -> Claim | Against | None:
     if _same_rows(case, lookups):
         return Claim("proved", why, (SAME_ROWS.say(), *evidence), 2.5)
     return Claim("proved" if outcome.finite else "possible", why, tuple(evidence), 2.5)
+
+
+def _raised(found: OutOfRange) -> Claim:
+    """torch itself has refused it."""
+    outside, base = found.outside, base_of(found.op)
+    why = OUTSIDE.say(
+        op=base,
+        line=line_of(found.stack),
+        index=outside.index,
+        size=outside.size,
+        lowest=-outside.size if base in (*BY_DIMENSION, "take") else 0,
+        highest=outside.size - 1,
+    )
+    where = WHERE.say(
+        count=len(outside.rows), length=outside.length, name=outside.name, first=outside.rows[0]
+    )
+    return Claim("proved", why, (where,), 5.0)
 
 
 def _lowest(node: Node) -> int:

@@ -1,0 +1,64 @@
+"""What was behind the exception that ended the program: non-finite values, or an index outside its table."""
+
+from __future__ import annotations
+
+import torch
+
+from nanwatch.replay.locate import locate
+from nanwatch.replay.locate_index import locate_index
+from nanwatch.replay.located import Located
+from nanwatch.replay.out_of_range import may_be_an_index
+from nanwatch.watching.first_look import look_at
+from nanwatch.watching.post_mortem import bad_tensors_of
+from nanwatch.watching.trouble import Trouble
+from nanwatch.watching.watcher import Watcher
+
+
+def behind(error: BaseException, watcher: Watcher) -> tuple[Trouble, Located] | None:
+    """None if it was something else."""
+    found = _index(error, watcher) if may_be_an_index(error) else None
+    return found or _bad_values(error, watcher)
+
+
+def _index(error: BaseException, watcher: Watcher) -> tuple[Trouble, Located] | None:
+    trouble = _trouble(watcher, "exception", [])
+    failing = watcher.recorder.failing
+    outside = failing[0] if failing and failing[1] is error and failing[0].kind != "module" else None
+    watcher.shield.busy = True
+    try:
+        located = locate_index(trouble, watcher.calls, outside)
+    finally:
+        watcher.shield.busy = False
+    return None if located is None else (trouble, located)
+
+
+def _bad_values(error: BaseException, watcher: Watcher) -> tuple[Trouble, Located] | None:
+    recorder = watcher.recorder
+    sinks = bad_tensors_of(error, recorder.failing)
+    last = recorder.tape.entries[-1] if recorder.tape.entries else None
+    died_in_backward = last is not None and last.kind == "backward" and not last.finished
+    if not sinks and not died_in_backward:
+        return None
+    trouble = _trouble(watcher, "exception" if sinks else "gradients", sinks)
+    trouble.last_update = watcher.updates.last
+    look_at(trouble)
+    watcher.shield.busy = True
+    try:
+        located = locate(trouble, watcher.calls)
+    finally:
+        watcher.shield.busy = False
+    if located is None or located.by == "recorded facts":
+        return None
+    if located.phase == "data" and recorder.failing is None:
+        return None  # something not finite lay about; nothing says that it ended the program
+    return trouble, located
+
+
+def _trouble(watcher: Watcher, seen_in: str, sinks: list[tuple[str, torch.Tensor]]) -> Trouble:
+    watcher.outside.leave_for_good()
+    recorder = watcher.recorder
+    trouble = Trouble(watcher.step, seen_in, recorder.tape, tuple(recorder.finished), sinks)
+    trouble.live = watcher.live
+    if trouble.live is not None:
+        trouble.live.pause()
+    return trouble
