@@ -6,7 +6,7 @@ program is run twice. The share of the run's time it may take is bounded.
 
 To look at a value on a GPU is to wait for it, and a wait could hide that the program forgot one of its own.
 Where it works on several streams, or has values sent to the host behind its back, the audit stands aside;
-where it has values sent to the GPU so, every other step is left alone.
+where it has values sent to the GPU so, most steps are left alone.
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ MOST_HIDDEN = 5
 MOST_PEAKS = 3
 FIRST_SECONDS = 5.0
 SHARE = 0.01
+AMONG_RACES = 4
+"""One step in so many is looked at where to look might hide a race. What comes before a call of the model is
+still the step before: two in a row must be left alone."""
 
 _at = torch._C._get_dispatch_stack_at
 _depth = torch._C._len_torch_dispatch_stack
@@ -157,7 +160,7 @@ class LiveTracer:
         return self.active
 
     def _affordable(self) -> bool:
-        if self.tracer.would_hide or (self.tracer.sends_ahead and self.tracer.step % 2):
+        if self.tracer.would_hide or (self.tracer.sends_ahead and self.tracer.step % AMONG_RACES):
             return False
         if self.tracer.spent < self._first_seconds:
             return True

@@ -274,7 +274,9 @@ def _brought_in(
     weight = roles.weight(operand.key)
     tensor = operand.value
     phase = "weights" if weight else ("backward" if trouble.seen_in == "gradients" else "data")
-    samples = bad_rows_of_batch(trouble.tape) or bad_rows(tensor, trouble.tape) if phase == "data" else ()
+    samples: tuple[int, ...] = ()
+    if phase == "data":
+        samples = bad_rows_of_batch(trouble.tape) or bad_rows(tensor, trouble.tape, folded=False)
     op = _known_writer(tensor, live) or roles.origin(operand.key)
     if op is not None:
         if phase == "data" and op.after_root and read_in == "loss":

@@ -12,7 +12,11 @@ def needed_entries(tape: Tape, earlier: tuple[Tape, ...]) -> list[Entry]:
     entries = list(tape.entries)
     for older in reversed(earlier):
         wanted = {
-            id(t) for entry in entries for t in given_to(entry) if has_history(t) and id(t) in older.made
+            id(t)
+            for entry in entries
+            if _differentiates(entry)
+            for t in given_to(entry)
+            if has_history(t) and id(t) in older.made
         }
         if not wanted:
             continue
@@ -23,6 +27,14 @@ def needed_entries(tape: Tape, earlier: tuple[Tape, ...]) -> list[Entry]:
                 wanted |= {id(t) for t in given_to(entry) if has_history(t)}
         entries = kept[::-1] + entries
     return entries
+
+
+def _differentiates(entry: Entry) -> bool:
+    """Whether autograd follows this call: else (a loss that is noted down after its step) the value that is
+    on record will do."""
+    if entry.kind != "op" or entry.functional:
+        return True
+    return entry.context.grad and any(has_history(t) for t in tensors_in(entry.outputs))
 
 
 def has_history(tensor: torch.Tensor) -> bool:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import torch
 
 from nanwatch.replay.tracer import measurable
+from nanwatch.watching.storages import key_of
 from nanwatch.watching.tape import Tape, tensors_in
 
 
-def bad_rows(bad: torch.Tensor | None, tape: Tape, only_nan: bool = False) -> tuple[int, ...]:
-    """The rows of the batch in which `bad` is not finite, where the batch can be found in its shape."""
+def bad_rows(
+    bad: torch.Tensor | None, tape: Tape, only_nan: bool = False, folded: bool = True
+) -> tuple[int, ...]:
+    """The rows of the batch in which `bad` is not finite, where the batch can be found in its shape.
+    `folded`: also where rows and something else share its first dimension."""
     size = batch_size(tape)
     if (
         bad is None
@@ -23,7 +27,7 @@ def bad_rows(bad: torch.Tensor | None, tape: Tape, only_nan: bool = False) -> tu
     dims = [d for d in range(bad.dim()) if bad.shape[d] == size]
     if dims:
         rows = mask.transpose(0, dims[0]).reshape(size, -1).any(1)
-    elif bad.shape[0] % size == 0 and bad.shape[0] > 0:
+    elif folded and bad.shape[0] % size == 0 and bad.shape[0] > 0:
         rows = mask.reshape(size, -1).any(1)
     else:
         return ()
@@ -31,13 +35,29 @@ def bad_rows(bad: torch.Tensor | None, tape: Tape, only_nan: bool = False) -> tu
 
 
 def bad_rows_of_batch(tape: Tape) -> tuple[int, ...]:
-    """The rows that are not finite in what the model was given."""
+    """The rows that are not finite in what the model was given, else in what its result was put together
+    with: the labels are given to the loss alone."""
     for entry in tape.entries:
         if entry.kind == "module":
             for tensor in tensors_in((entry.args, entry.kwargs)):
                 rows = bad_rows(tensor, tape)
                 if rows:
                     return rows
+    return _bad_rows_beside(tape)
+
+
+def _bad_rows_beside(tape: Tape) -> tuple[int, ...]:
+    computed: set[int] = set()
+    """Memory that holds what a model made, or what was made of that."""
+    for entry in tape.entries:
+        given = list(tensors_in((entry.args, entry.kwargs)))
+        of_model = entry.kind == "module" or any(key_of(t) in computed for t in given)
+        if of_model:
+            computed.update(key_of(t) for t in tensors_in(entry.outputs))
+        for tensor in given if of_model and entry.kind == "op" else ():
+            rows = () if key_of(tensor) in computed else bad_rows(tensor, tape, folded=False)
+            if rows:
+                return rows
     return ()
 
 

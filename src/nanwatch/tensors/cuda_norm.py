@@ -19,9 +19,35 @@ CHUNK = 1 << 16
 UNROLL = 8
 WARPS = 8
 TABLES_KEPT = 16
+LETTERS = 8
 BEYOND_ALL_CHUNKS = 1 << 62
 
 Key = tuple[int, int, tuple[int, ...]]
+
+
+class Mail:
+    """Numbers on their way to the device: pinned memory, its copy there, and an event when it has arrived. A
+    few of each, so that the next can be written while the last is still on its way."""
+
+    def __init__(self, size: int, device: torch.device) -> None:
+        self._letters = [
+            (
+                torch.empty(size, dtype=torch.int64, pin_memory=True),
+                torch.empty(size, dtype=torch.int64, device=device),
+                torch.cuda.Event(),
+            )
+            for _ in range(LETTERS)
+        ]
+        self._turn = 0
+
+    def send(self, numbers: array[int]) -> Tensor:
+        pinned, there, arrived = self._letters[self._turn]
+        self._turn = (self._turn + 1) % LETTERS
+        arrived.synchronize()
+        pinned.copy_(torch.frombuffer(numbers, dtype=torch.int64))
+        there.copy_(pinned, non_blocking=True)
+        arrived.record()
+        return there
 
 
 @dataclass
@@ -31,6 +57,7 @@ class Table:
     rows: Tensor
     columns: int
     chunks: int
+    mail: Mail
     sent: array[int] | None = None
     addresses: Tensor | None = None
     aligned: bool = True
@@ -100,7 +127,7 @@ def _table(rows: list[Tensor], device: torch.device) -> Table:
             _tables.popitem(last=False)
     addresses = array("q", map(Tensor.data_ptr, rows))
     if addresses != table.sent:
-        table.sent, table.addresses = addresses, _sent(addresses, device)
+        table.sent, table.addresses = addresses, table.mail.send(addresses)
         table.aligned = not any(map((15).__and__, addresses))
     return table
 
@@ -113,11 +140,5 @@ def _new_table(counts: tuple[int, ...], device: torch.device) -> Table:
     columns = max(16, 1 << (len(counts) - 1).bit_length())
     empty = columns - len(counts)
     rows = array("q", [*first_chunks, *[BEYOND_ALL_CHUNKS] * empty, *counts, *[0] * empty])
-    return Table(_sent(rows, device), columns, chunks)
-
-
-def _sent(numbers: array[int], device: torch.device) -> Tensor:
-    """Through pinned memory, which torch does not use again before the copy is done."""
-    pinned = torch.empty(len(numbers), dtype=torch.int64, pin_memory=True)
-    pinned.copy_(torch.frombuffer(numbers, dtype=torch.int64))
-    return pinned.to(device, non_blocking=True)
+    table = torch.frombuffer(rows, dtype=torch.int64).to(device)
+    return Table(table, columns, chunks, Mail(len(counts), device))

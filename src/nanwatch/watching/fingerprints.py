@@ -28,6 +28,7 @@ SHARE = 0.005
 
 FIRST_SECONDS = 0.5
 MOST_BYTES = 2**29
+MOST_NOTICED = 4
 PERIOD = 1021
 """Places are counted modulo this, so that the weighted sum stays within 64 bits."""
 
@@ -66,6 +67,9 @@ class Fingerprints:
         """Names of weights and buffers that were not finite at the first call of their model."""
         self._models: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         """Those whose first call has been looked at."""
+        self.noticed: list[Changed] = []
+        """Single values found changed just before an update wrote over the evidence: the step in which such
+        a value does its harm may come later."""
         self._began = time.perf_counter()
         self._spent = 0.0
 
@@ -77,6 +81,13 @@ class Fingerprints:
         with self._timed():
             named = [*model.named_parameters(), *model.named_buffers()]
             self._take(((name.replace("_orig_mod.", ""), t) for name, t in named), step, first=True)
+
+    def about_to_update(self) -> None:
+        """Before an update, after which the old checksums say nothing any more."""
+        if len(self.noticed) < MOST_NOTICED and self._affordable():
+            with self._timed():
+                found = [each for each in self.changed() if each.place is not None]
+                self.noticed += found[: MOST_NOTICED - len(self.noticed)]
 
     def updated(self, optimizer: Any, step: int) -> None:
         """After an update: the parameters and the state it left."""

@@ -85,6 +85,8 @@ class Updates:
         replaced = self._with_closure_watched(optimizer, args, kwargs)
         if replaced is None:
             self._judge(optimizer)
+        if watcher.fingerprints is not None:
+            watcher.fingerprints.about_to_update()
         watcher.trace_the_update()
         return replaced
 

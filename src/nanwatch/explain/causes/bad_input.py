@@ -6,6 +6,7 @@ import torch
 
 from nanwatch.explain.case import Case
 from nanwatch.explain.claim import Against, Claim, Page
+from nanwatch.explain.experiments.synchronous_copies import copies_into
 from nanwatch.explain.remedies import offer
 from nanwatch.explain.samples import Odd, about_rows, bad_values, batch_of, guilty_rows, odd_values
 from nanwatch.explain.state import allocation_of, born_at, short, writes_to
@@ -110,6 +111,8 @@ def _held_it(case: Case) -> Claim | None:
     clean = _clean_batch_runs(case)
     if clean:
         evidence.append(CLEAN_RUNS.say())
+    if any(copies_into(case, t) for t in bad):
+        return Claim("possible", why, tuple(evidence), 3.0)  # it may have been good before it was copied
     return Claim("likely" if clean is False else "proved", why, tuple(evidence), 3.0)
 
 

@@ -52,6 +52,10 @@ CHANGED = Text(
     "{name} is not what it was after step {step}, though nothing of the program has written it since.",
     "{name} 与第 {step} 步之后的内容不同，而程序此后没有写过它。",
 )
+CHANGED_THEN = Text(
+    "{name} changed between step {step} and the next update, though nothing of the program wrote it then.",
+    "{name} 在第 {step} 步与下一次更新之间变了，而程序在此期间没有写过它。",
+)
 BIT = Text(
     "one bit was turned over: bit {bit} at {place}, from {before} to {value}",
     "翻转了一位：{place} 处的第 {bit} 位，由 {before} 变为 {value}",
@@ -93,13 +97,15 @@ def weigh(case: Case) -> Claim | Against | None:
 def _changed(case: Case) -> Claim | None:
     """A record of what the memory held, and nobody who wrote it since."""
     record = case.trouble.fingerprints
-    for found in [] if record is None else record.changed():
+    if record is None:
+        return None
+    for found in (now := record.changed()) + record.noticed:
         one = _one_value(found)
         if not _on_record_since(case, found.step) and (one is None or one.bits.bit_count() > FEW_BITS):
             continue  # the program may have written it through `.data`
         if _written(case, found.tensor) or (one is None and found.tensor.is_shared()):
             continue  # by the program, or maybe by another process: a race
-        why = CHANGED.say(name=found.name, step=found.step)
+        why = (CHANGED if found in now else CHANGED_THEN).say(name=found.name, step=found.step)
         if one is None:
             return Claim("possible", why, (SUM.say(difference=found.difference),), 3.5)
         few = one.bits.bit_count() <= FEW_BITS and found.tensor.numel() >= 4

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from nanwatch.explain.case import Case
 from nanwatch.explain.claim import Against, Claim, Page, Place
-from nanwatch.explain.experiments.synchronous_copies import Copy
+from nanwatch.explain.experiments.synchronous_copies import Copy, copies_into
 from nanwatch.explain.remedies import offer
+from nanwatch.explain.samples import batch_of
 from nanwatch.explain.text import Text
 from nanwatch.records import Remedy
+from nanwatch.replay.tracer import measurable
+from nanwatch.tensors import is_finite
 
 PAGE = Page(
     title=Text("A copy that was not done yet", "拷贝尚未完成"),
@@ -40,6 +43,11 @@ WHY = Text(
     "The step hangs on a copy that nobody waited for{where}; with synchronous copies it runs finite.",
     "这一步依赖一个没有等待完成的拷贝{where}；使用同步拷贝时结果有限。",
 )
+BY_COPY = Text(
+    "What the step read came by a copy that somebody had to wait for{where}, and its source was written to "
+    "since, or it went by another stream.",
+    "这一步读到的内容来自一个必须等待的拷贝{where}，其源此后被改写，或拷贝在另一个流上进行。",
+)
 AT_LINE = Text(" (line {line}: {code})", "（第 {line} 行：{code}）")
 INSIDE = Text(" inside the model", "（在模型内部）")
 
@@ -52,12 +60,22 @@ def weigh(case: Case) -> Claim | Against | None:
     found = case.outcome("synchronous-copies")
     copies = [c for c in found.value or [] if isinstance(c, Copy)]
     if not found.finite or not copies:
-        return None
+        return _came_by_copy(case)
     guilty = next((c for c in copies if c.frame is not None), copies[0])
     frame = guilty.frame
     where = INSIDE.say() if frame is None else AT_LINE.say(line=frame.line, code=frame.code)
     place = None if _arithmetic(case) or frame is None else Place(guilty.stack, guilty.phase)
     return Claim("proved", WHY.say(where=where), (found.text,), 4.0, place)
+
+
+def _came_by_copy(case: Case) -> Claim | None:
+    """The batch is bad, and what it was copied from is not there any more to be copied again."""
+    bad = [t for _, t in batch_of(case) if measurable(t) and not is_finite(t)] if case.phase == "data" else []
+    guilty = next((c for t in bad for c in copies_into(case, t) if c.frame is not None), None)
+    if guilty is None or guilty.frame is None:
+        return None
+    where = AT_LINE.say(line=guilty.frame.line, code=guilty.frame.code)
+    return Claim("likely", BY_COPY.say(where=where), (), 4.0, Place(guilty.stack, guilty.phase))
 
 
 def _arithmetic(case: Case) -> bool:

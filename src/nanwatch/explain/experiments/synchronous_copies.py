@@ -71,10 +71,22 @@ def run(case: Case) -> Outcome:
 def copies_on_tape(case: Case) -> list[Copy]:
     """The calls of the program's own code, in this step and those before it that are still known, that copy
     between host and device without waiting, and that somebody would have to wait for."""
-    found = []
-    for tape in (case.tape, *reversed(case.trouble.earlier)):
-        found += [Copy(e.stack, "data") for e in tape.entries if _asynchronous(e) and _must_be_awaited(e)]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(Copy(e.stack, "data") for e in _to_be_awaited(case)))
+
+
+def copies_into(case: Case, tensor: torch.Tensor) -> list[Copy]:
+    """Those of them that wrote into this memory."""
+    key = key_of(tensor)
+    return [Copy(e.stack, "data") for e in _to_be_awaited(case) if any(key_of(t) == key for t in _targets(e))]
+
+
+def _to_be_awaited(case: Case) -> list[Entry]:
+    tapes = (case.tape, *reversed(case.trouble.earlier))
+    return [e for tape in tapes for e in tape.entries if _asynchronous(e) and _must_be_awaited(e)]
+
+
+def _targets(entry: Entry) -> list[torch.Tensor]:
+    return [*tensors_in(written_to(entry.args, entry.kwargs)), *tensors_in(entry.outputs)]
 
 
 def _asynchronous(entry: Entry) -> bool:
@@ -88,8 +100,7 @@ def _asynchronous(entry: Entry) -> bool:
 def _must_be_awaited(entry: Entry) -> bool:
     """To the GPU, on the stream that the program computes on, and from memory that nobody has written since,
     a copy may be left to itself."""
-    target = next(iter([*tensors_in(written_to(entry.args, entry.kwargs)), *tensors_in(entry.outputs)]), None)
-    to_host = target is not None and target.device.type == "cpu"
+    to_host = any(t.device.type == "cpu" for t in _targets(entry))
     rewritten = any(version_of(t) != version for t, version in entry.versions if not t.is_cuda)
     return entry.on_side_stream or to_host or rewritten
 
@@ -101,7 +112,7 @@ def _readers(case: Case) -> list[Entry]:
         for tape in (*case.trouble.earlier, case.tape)
         for e in tape.entries
         if _asynchronous(e)
-        for t in [*tensors_in(written_to(e.args, e.kwargs)), *tensors_in(e.outputs)]
+        for t in _targets(e)
     }
     return [e for e in case.tape.entries if e.kind == "op" and any(key_of(t) in targets for t in given_to(e))]
 
