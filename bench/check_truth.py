@@ -118,11 +118,11 @@ def made_by_the_op(case: Case, seen: list[dict[str, Any]]) -> tuple[list[str], l
     carried = [e | {"trains": a["trains"]} for a in seen for e in a["carried"]]
     if any(not differences(case, e) for e in events):
         return [], []
-    if any(not differences(case, e) for e in carried):
-        return [], ["the op hands on what was not finite before"]
+    if any(not differences(case, e) for e in carried if e["kind"] == "inf" and e["phase"] != "backward"):
+        return [], ["the op hands on an infinity that was there before, such as that of a mask"]
     if not events:
         return ["no op made anything non-finite out of finite values under the dispatch mode"], []
-    nearest = min(events + carried, key=lambda e: (len(differences(case, e)), e["steps"]))
+    nearest = min(events, key=lambda e: (len(differences(case, e)), e["steps"]))
     return [
         f"no op is as stated; nearest: {told(nearest)}; differs in {', '.join(differences(case, nearest))}"
     ], []

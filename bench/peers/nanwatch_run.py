@@ -42,5 +42,5 @@ def read_off(output: str, folder: Path) -> Said:
         cause=cause["id"],
         certainty=cause["certainty"],
         verified_fix=any(r["verified"] for r in found["remedies"]),
-        words=cause["why"],
+        words=cause["why"] or next((line for line in output.splitlines() if "error of its own" in line), ""),
     )

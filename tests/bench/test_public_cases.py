@@ -1,0 +1,54 @@
+"""The public cases do what their truths say: a third of them in each run, all of them with the slow tests."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import pytest
+
+from bench.case import CASES, CAUSES, GROUPS, Case, read_all
+from bench.check_truth import check
+
+GOOD, WRONG = read_all(CASES)
+THIRD = GOOD[::3]
+OTHERS = [case for case in GOOD if case not in THIRD]
+
+
+def named(case: Case) -> str:
+    return case.name
+
+
+def hold(case: Case) -> None:
+    wrong, _ = check(case)
+    assert wrong == []
+
+
+@pytest.mark.parametrize("case", THIRD, ids=named)
+def test_the_truth_holds(case: Case) -> None:
+    hold(case)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", OTHERS, ids=named)
+def test_the_truth_of_the_others_holds(case: Case) -> None:
+    hold(case)
+
+
+def test_every_folder_is_a_case() -> None:
+    assert WRONG == []
+
+
+def test_there_are_enough_and_of_every_kind() -> None:
+    bad = [case for case in GOOD if not case.healthy]
+    assert len(bad) >= 100 and len(GOOD) - len(bad) >= 30
+    assert set(GROUPS) == {case.group for case in bad}
+    causes = Counter(case.cause for case in bad)
+    assert len(causes) >= len(CAUSES) // 2 and causes.most_common(1)[0][1] <= len(bad) // 4
+
+
+def test_scripts_give_nothing_away() -> None:
+    for case in GOOD:
+        text = case.script.read_text()
+        assert not re.search(r"nanwatch|truth|BIRTH", text), case.name
+        assert len(text.splitlines()) <= 100, case.name
