@@ -52,6 +52,36 @@ def test_a_bit_that_was_turned_over(
     assert "roll-back" in {remedy.id for remedy in incident.remedies if remedy.verified}
 
 
+LATE = """
+    import ctypes
+
+    import torch
+    from torch import nn
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    for step in range(12):
+        x = torch.randn(16, 6) * (100 if step == 9 else 0.1)
+        loss = nn.functional.cross_entropy(model(x), (x.sum(1) > 0).long())
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        if step == 5:
+            word = ctypes.c_uint32.from_address(model[2].weight.data_ptr() + 4 * 13)
+            word.value ^= 1 << 30
+"""
+
+
+def test_a_bit_whose_harm_came_steps_later(incident_of: IncidentOf) -> None:
+    """Updates have written the weight since: it was noticed before the first of them."""
+    incident = incident_of(LATE)
+    assert incident.step == 9
+    assert (incident.cause.id, incident.cause.certainty) == ("corrupted-memory", "proved")
+    assert incident.cause.why.startswith("2.weight changed between step 5 and the next update,")
+
+
 CRITIC = """
     import torch
     from torch import nn

@@ -99,13 +99,14 @@ def _changed(case: Case) -> Claim | None:
     record = case.trouble.fingerprints
     if record is None:
         return None
-    for found in (now := record.changed()) + record.noticed:
+    now, then = record.changed(), record.noticed
+    for found, said in [*((each, CHANGED) for each in now), *((each, CHANGED_THEN) for each in then)]:
         one = _one_value(found)
         if not _on_record_since(case, found.step) and (one is None or one.bits.bit_count() > FEW_BITS):
             continue  # the program may have written it through `.data`
         if _written(case, found.tensor) or (one is None and found.tensor.is_shared()):
             continue  # by the program, or maybe by another process: a race
-        why = (CHANGED if found in now else CHANGED_THEN).say(name=found.name, step=found.step)
+        why = said.say(name=found.name, step=found.step)
         if one is None:
             return Claim("possible", why, (SUM.say(difference=found.difference),), 3.5)
         few = one.bits.bit_count() <= FEW_BITS and found.tensor.numel() >= 4
