@@ -19,7 +19,7 @@ def screen(starts, time, measured):
     """Errors of all starts at once; a start with a large negative decay overflows to infinity."""
     predicted = starts[:, :1] * torch.exp(-starts[:, 1:2] * time) * torch.cos(starts[:, 2:] * time)
     errors = (predicted - measured).square().mean(dim=1)
-    return errors.nan_to_num(nan=math.inf)
+    return torch.where(errors.isnan(), math.inf, errors)
 
 
 def refine(start, time, measured, steps=15):
