@@ -102,7 +102,7 @@ class Roles:
     def _writers(self, key: int) -> Iterator[Entry]:
         """The calls of the program's own code that wrote into this memory, the last first."""
         for entry in reversed(self._entries):
-            if entry.kind == "write":
+            if entry.kind == "write" or changes_its_input(entry.call, entry.kwargs):
                 if any(key_of(t) == key for t in tensors_in(written_to(entry.args, entry.kwargs))):
                     yield entry
             elif (
