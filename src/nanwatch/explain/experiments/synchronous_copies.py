@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from nanwatch.explain.awaited_copies import AwaitedCopies, noting_waits
 from nanwatch.explain.case import Case, Outcome, runs_finite
 from nanwatch.explain.text import Text
 from nanwatch.records import Frame
@@ -147,35 +148,41 @@ class _Synchronous(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._seen: list[tuple[Copy, bool, torch.Tensor, int]] = []
-        """A copy, whether somebody must wait for it in any case, its source and the version of that."""
+        """A copy to the device, whether somebody must wait for it in any case, its source and the version of
+        that."""
+        self._to_host = AwaitedCopies()
+        self._wait: Callable[[], None] = torch.cuda.synchronize
 
     @property
     def copies(self) -> list[Copy]:
         found = [c for c, awaited, source, version in self._seen if awaited or version_of(source) != version]
-        return list(dict.fromkeys(found))
+        to_host = [Copy(stack, "forward") for stack in self._to_host.suspects()]
+        return list(dict.fromkeys([*to_host, *found]))
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
-        torch.cuda.synchronize()
-        with self:
+        self._wait()
+        with noting_waits(self._to_host.waited), self:
             yield
-        torch.cuda.synchronize()
+        self._wait()
 
     def __torch_dispatch__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = dict(kwargs or {})
+        self._to_host.ran(function, args, kwargs)
         if function not in (torch.ops.aten.copy_.default, torch.ops.aten._to_copy.default):
             return function(*args, **kwargs)
         in_place = function is torch.ops.aten.copy_.default
         source = args[1] if in_place else args[0]
         target = args[0].device if in_place else torch.device(kwargs.get("device") or source.device)
         asked = kwargs.pop("non_blocking", False) or (in_place and len(args) > 2 and args[2])
-        if asked and target.type != source.device.type:
-            awaited = target.type == "cpu" or on_side_stream()
-            copy = Copy(take_stack(sys._getframe(1)), "forward")
-            self._seen.append((copy, awaited, source, version_of(source)))
-        torch.cuda.synchronize()
+        stack = take_stack(sys._getframe(1))
+        if asked and target.type == "cuda" and not source.is_cuda:
+            self._seen.append((Copy(stack, "forward"), on_side_stream(), source, version_of(source)))
+        self._wait()
         made = function(*(args[:2] if in_place else args), **kwargs)
-        torch.cuda.synchronize()
+        self._wait()
+        if asked and target.type == "cpu" and source.is_cuda:
+            self._to_host.copied(stack, made)
         return made
