@@ -35,9 +35,8 @@ class CpuExperts(nn.Module):
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         tokens = hidden.flatten(0, 1)
-        weights, chosen = self.router(tokens)
+        groups = group_by_expert(*self.router(tokens), self.settings)
         self.link.send_to_host(tokens)
-        groups = group_by_expert(weights, chosen, self.settings)
         total = torch.zeros(tokens.shape, dtype=self.settings.transfer_dtype, device=tokens.device)
         for group, made in zip(groups, self.workers.run(self.compute, groups), strict=True):
             self.scatter(total, group, self.link.to_device(made))

@@ -16,19 +16,29 @@ class Link:
         self._device = device
         self._on_cuda = device.startswith("cuda")
         self._staging = torch.zeros(0)
-        self._arrived = torch.cuda.Event() if self._on_cuda else None
+        if self._on_cuda:
+            self._copies = torch.cuda.Stream()
+            self._arrived = torch.cuda.Event()
+            self._cache = torch.zeros(settings.cache_values, device=device)
+            self._cache_on_host = torch.zeros(settings.cache_values, pin_memory=True)
 
     def send_to_host(self, hidden: torch.Tensor) -> None:
         """Starts the copy of (tokens, hidden) into the staging buffer."""
         if len(hidden) > len(self._staging):
             self._staging = torch.zeros(hidden.shape, pin_memory=self._on_cuda)
-        self._staging[: len(hidden)].copy_(hidden, non_blocking=True)
-        if self._arrived is not None:
+        if not self._on_cuda:
+            self._staging[: len(hidden)].copy_(hidden)
+            return
+        self._copies.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._copies):
+            self._cache_on_host.copy_(self._cache, non_blocking=True)
+            self._staging[: len(hidden)].copy_(hidden, non_blocking=True)
+            hidden.record_stream(self._copies)
             self._arrived.record()
 
     def rows(self, token_ids: torch.Tensor) -> torch.Tensor:
         """The hidden states of these tokens, on the host."""
-        if self._arrived is not None and self._settings.wait_for_copies:
+        if self._on_cuda and self._settings.wait_for_copies:
             self._arrived.synchronize()
         time.sleep(self._settings.link_delay * len(token_ids))
         return self._staging.index_select(0, token_ids)

@@ -39,6 +39,8 @@ class Settings:
     attached_dtype: torch.dtype = torch.float32
     wait_for_loader: bool = True
     wait_for_copies: bool = True
+    cache_values: int = 1 << 26
+    """Of the attention's cache, which a layer moves to the host over the same link (with CUDA only)."""
     link_delay: float = 0.0
     """Seconds that a row takes from the device to the host."""
     disk_delay: float = 0.0
