@@ -34,7 +34,7 @@ from nanwatch.replay.untouched import Untouched
 from nanwatch.tensors import is_finite, numbers
 from nanwatch.watching.module_calls import Scope
 from nanwatch.watching.ranks import NeedsOtherRanks, is_collective
-from nanwatch.watching.stack import Stack, is_library, take_stack
+from nanwatch.watching.stack import Stack, called_from, is_library, take_stack
 from nanwatch.watching.storages import Storages, key_of
 from nanwatch.watching.worker_threads import handed
 
@@ -276,7 +276,10 @@ class OpTracer(TorchDispatchMode):
                 place = (own + forward[0], modules)
             else:
                 place = forward
-        self._origins.setdefault(torch.autograd._get_sequence_nr() - 1, place)  # type: ignore[attr-defined]
+        number = torch.autograd._get_sequence_nr() - 1  # type: ignore[attr-defined]
+        known = self._origins.get(number)
+        if known is None or called_from(known[0], place[0]):
+            self._origins[number] = place
         return place
 
     def _origin_of(self, node: Any) -> Origin:

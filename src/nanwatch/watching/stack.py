@@ -82,6 +82,21 @@ def treat_as_user_code(folder: str) -> None:
 
 
 @lru_cache(maxsize=4096)
+def called_from(inner: Stack, outer: Stack) -> bool:
+    """Whether `inner` was reached from the very call of the program that `outer` is at: a hook that packs
+    what an op saves runs before the op itself, inside the same call."""
+    here = _of_program(outer)
+    return 0 < len(here) < len(_of_program(inner)) and inner[-len(here) :] == here
+
+
+def _of_program(stack: Stack) -> Stack:
+    """From the innermost line of the program's own on."""
+    for depth, (code, _) in enumerate(stack):
+        if not is_library(code.co_filename):
+            return stack[depth:]
+    return ()
+
+
 def is_own(file: str) -> bool:
     return file.startswith(_own_folder)
 
