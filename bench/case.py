@@ -67,6 +67,7 @@ class Case:
     step: tuple[int, ...] = ()
     kind: tuple[str, ...] = ()
     fix: tuple[Edit, ...] = ()
+    file: str = "main.py"
 
     @property
     def name(self) -> str:
@@ -74,7 +75,7 @@ class Case:
 
     @property
     def script(self) -> Path:
-        return self.folder / "main.py"
+        return self.folder / self.file
 
     @property
     def causes(self) -> tuple[str, ...]:

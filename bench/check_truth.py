@@ -50,12 +50,20 @@ def check(case: Case) -> tuple[list[str], list[str]]:
     if case.healthy:
         return [f"is not healthy: {p}" for p in harm(seen)], []
     wrong, notes = goes_bad(case, seen)
+    problem: list[str] = []
     if any(op is not None for op in case.op):
         problem, note = made_by_the_op(case, ask(case.script, "ops", case.processes))
-        wrong += problem
         notes += note
-    else:
-        wrong += arrives_there(case, ask(case.script, "arrivals", case.processes)) + bad_rows(case, seen)
+    if None in case.op and (problem or case.op == (None,)):
+        problem = arrives_there(case, ask(case.script, "arrivals", case.processes)) + bad_rows(case, seen)
+    wrong += problem
+    if case.fix:
+        wrong += is_fixed(case, seen)
+    slowest = max(answer["seconds"] for answer in seen)
+    return wrong, [*notes, *([f"takes {slowest} s"] if slowest > SLOW else [])]
+
+
+def is_fixed(case: Case, seen: list[dict[str, Any]]) -> list[str]:
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder, "main.py")
         copy.write_text(case.fixed())
@@ -63,11 +71,10 @@ def check(case: Case) -> tuple[list[str], list[str]]:
             if other.name not in ("main.py", "truth.json", "__pycache__"):
                 Path(folder, other.name).symlink_to(other.resolve())
         repaired = ask(copy, "plain", case.processes)
-    wrong += [f"with the fix: {p}" for p in harm(repaired)]
+    wrong = [f"with the fix: {p}" for p in harm(repaired)]
     if any(answer["printed"] for answer in repaired) and not harm(seen):
         wrong.append("with the fix it still prints nan or inf")
-    slowest = max(answer["seconds"] for answer in seen)
-    return wrong, [*notes, *([f"takes {slowest} s"] if slowest > SLOW else [])]
+    return wrong
 
 
 def ask(script: Path, how: str, processes: int) -> list[dict[str, Any]]:
@@ -101,14 +108,15 @@ def harm(seen: list[dict[str, Any]]) -> list[str]:
 
 
 def goes_bad(case: Case, seen: list[dict[str, Any]]) -> tuple[list[str], list[str]]:
-    steps = [step_of(e, a["trains"]) for a in seen for e in a["seen"] if e["what"] in HARM]
-    if not steps:
+    bad = [[step_of(e, a["trains"]) for e in a["seen"] if e["what"] in HARM] for a in seen]
+    firsts = [steps[0] for steps in bad if steps]
+    if not firsts:
         if any(a["printed"] for a in seen):
             return [], ["goes bad only in what it prints"]
         return ["does not go bad: losses, gradients, weights, outputs are finite, and it raises nothing"], []
-    if any(first & set(case.step) for first in steps[:1]):
+    first = min(firsts, key=min)
+    if first & set(case.step):
         return [], []
-    first = min(steps, key=min)
     said = f"goes bad in step {_either(first)}, the truth says {_either(case.step)}: {'; '.join(harm(seen))}"
     return ([said], []) if min(first) < min(case.step) or None in case.op else ([], [said])
 
@@ -120,6 +128,8 @@ def made_by_the_op(case: Case, seen: list[dict[str, Any]]) -> tuple[list[str], l
         return [], []
     if any(not differences(case, e) for e in carried if e["kind"] == "inf" and e["phase"] != "backward"):
         return [], ["the op hands on an infinity that was there before, such as that of a mask"]
+    if not events and "torch.compile" in case.script.read_text():
+        return [], ["goes bad only when compiled, and nothing can look at the ops of compiled code"]
     if not events:
         return ["no op made anything non-finite out of finite values under the dispatch mode"], []
     nearest = min(events, key=lambda e: (len(differences(case, e)), e["steps"]))
@@ -162,7 +172,7 @@ def bad_rows(case: Case, seen: list[dict[str, Any]]) -> list[str]:
 
 
 def arrives_there(case: Case, seen: list[dict[str, Any]]) -> list[str]:
-    if case.line == (None,):
+    if all(line is None for line in case.line):
         return []
     lines = {line for answer in seen for line in answer["arrivals"]}
     whole = _statements(case.script)
