@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 
 from nanwatch.replay.tracer import measurable
 from nanwatch.watching.storages import key_of
-from nanwatch.watching.tape import Tape, tensors_in
+from nanwatch.watching.tape import Entry, Tape, tensors_in
 
 
 def bad_rows(
@@ -47,27 +49,32 @@ def bad_rows_of_batch(tape: Tape) -> tuple[int, ...]:
 
 
 def _bad_rows_beside(tape: Tape) -> tuple[int, ...]:
-    computed: set[int] = set()
-    """Memory that holds what a model made, or what was made of that."""
-    for entry in tape.entries:
-        given = list(tensors_in((entry.args, entry.kwargs)))
-        of_model = entry.kind == "module" or any(key_of(t) in computed for t in given)
-        if of_model:
-            computed.update(key_of(t) for t in tensors_in(entry.outputs))
-        for tensor in given if of_model and entry.kind == "op" else ():
-            rows = () if key_of(tensor) in computed else bad_rows(tensor, tape, folded=False)
+    for entry, results in _results_given(tape):
+        for tensor in tensors_in((entry.args, entry.kwargs)) if results and entry.kind == "op" else ():
+            rows = () if key_of(tensor) in results else bad_rows(tensor, tape, folded=False)
             if rows:
                 return rows
     return ()
 
 
+def _results_given(tape: Tape) -> Iterator[tuple[Entry, set[int]]]:
+    """Every call, and the memory it was given that holds what a model made, or what was made of that."""
+    made: set[int] = set()
+    for entry in tape.entries:
+        results = {key_of(t) for t in tensors_in((entry.args, entry.kwargs))} & made
+        yield entry, results
+        if results or entry.kind == "module":
+            made.update(key_of(t) for t in tensors_in(entry.outputs))
+
+
 def batch_size(tape: Tape) -> int | None:
-    """How many rows the last call of a model was given."""
-    for entry in reversed(tape.entries):
-        if entry.kind == "module":
-            for tensor in tensors_in((entry.args, entry.kwargs)):
-                if tensor.dim() > 0:
-                    return int(tensor.shape[0])
+    """How many rows the last call of a model was given. A criterion is a module too, but it is given results,
+    and these may have the batch in another dimension."""
+    calls = [(entry, results) for entry, results in _results_given(tape) if entry.kind == "module"]
+    for entry in [*reversed([e for e, r in calls if not r]), *reversed([e for e, r in calls if r])]:
+        for tensor in tensors_in((entry.args, entry.kwargs)):
+            if tensor.dim() > 0:
+                return int(tensor.shape[0])
     for tensor in [*tape.used.values(), *tape.made.values()]:
         if tensor.dim() > 0 and not tensor.requires_grad:
             return int(tensor.shape[0])

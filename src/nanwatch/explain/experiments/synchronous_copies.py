@@ -23,7 +23,7 @@ from nanwatch.watching.stack import Stack, take_stack, user_frame
 from nanwatch.watching.storages import key_of
 from nanwatch.watching.streams import on_side_stream
 from nanwatch.watching.tape import Entry, given_to, tensors_in, version_of
-from nanwatch.watching.torch_functions import written_to
+from nanwatch.watching.torch_functions import changes_its_input, written_to
 
 NAME = "synchronous-copies"
 TITLE = Text("running the step with synchronous copies", "用同步拷贝运行这一步")
@@ -87,7 +87,9 @@ def _to_be_awaited(case: Case) -> list[Entry]:
 
 
 def _targets(entry: Entry) -> list[torch.Tensor]:
-    return [*tensors_in(written_to(entry.args, entry.kwargs)), *tensors_in(entry.outputs)]
+    if changes_its_input(entry.call, entry.kwargs):
+        return tensors_in(written_to(entry.args, entry.kwargs))
+    return tensors_in(entry.outputs)
 
 
 def _asynchronous(entry: Entry) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from nanwatch.explain.mechanism import WITHIN_ONE
 from nanwatch.explain.remedies.source_edit import Expression, expression_at
 
 if TYPE_CHECKING:
@@ -169,16 +170,17 @@ def eps_inside_sqrt(case: Case) -> Repair | None:
 
 
 def clamp_domain(case: Case) -> Repair | None:
-    if case.birth is None:
+    """The operand of the birth op, or of the function whose derivative it is, off the edge of the domain."""
+    if case.birth is None or case.located.op is None:
         return None
-    name = case.birth.name
-    if name in ("acos", "asin", "atanh", "erfinv", "special_erfinv") or "Acos" in (
-        case.located.op.node or "" if case.located.op else ""
-    ):
-        edge = 1 - 1e-6 if not case.birth.narrow else 1 - 1e-3
+    derived_from = (case.located.op.node or "").partition("Backward")[0].lower()
+    names = {case.birth.name, derived_from}
+    off = 1e-3 if case.birth.narrow else 1e-6
+    if names & set(WITHIN_ONE):
+        edge = 1 - off
         return wrapped(case, 0, lambda x: f"{x}.clamp({-edge}, {edge})", lambda x: x.clamp(-edge, edge))
-    least = smallest_of(case)
-    return wrapped(case, 0, lambda x: f"{x}.clamp_min({least:g})", lambda x: x.clamp_min(least))
+    least = 1 + off if "acosh" in names else smallest_of(case)
+    return wrapped(case, 0, lambda x: f"{x}.clamp_min({least:.7g})", lambda x: x.clamp_min(least))
 
 
 def bounded_exp(case: Case) -> Repair | None:
