@@ -1,4 +1,4 @@
-"""Answers two prompts with a small Qwen2 decoder whose weights were trained in bfloat16, served in float16."""
+"""Answers two prompts with a small Qwen2 decoder that was trained in bfloat16, served in float16."""
 
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM

@@ -12,7 +12,11 @@ SECTOR = 1024
 
 def spotter():
     return nn.Sequential(
-        nn.Conv1d(10, 24, 5, padding=2), nn.ReLU(), nn.Conv1d(24, 24, 5, padding=2), nn.ReLU(), nn.Flatten(),
+        nn.Conv1d(10, 24, 5, padding=2),
+        nn.ReLU(),
+        nn.Conv1d(24, 24, 5, padding=2),
+        nn.ReLU(),
+        nn.Flatten(),
         nn.Linear(24 * 20, 3),
     )
 

@@ -30,7 +30,9 @@ class LAMB(torch.optim.Optimizer):
             v_hat = v / (1 - self.b2_t)
             update = m_hat / (v_hat.sqrt() + self.eps) + self.weight_decay * p
             weight_norm, update_norm = p.norm(), update.norm()
-            ratio = torch.where((weight_norm > 0) & (update_norm > 0), weight_norm / update_norm, torch.ones(()))
+            ratio = torch.where(
+                (weight_norm > 0) & (update_norm > 0), weight_norm / update_norm, torch.ones(())
+            )
             p.sub_(self.param_groups[0]["lr"] * ratio * update)
 
 

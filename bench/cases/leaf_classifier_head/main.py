@@ -1,4 +1,4 @@
-"""Fine-tunes a leaf classifier: the backbone comes from a checkpoint, so nothing is initialised before loading."""
+"""Fine-tunes a leaf classifier: the backbone is loaded, so nothing is initialised before."""
 
 import io
 

@@ -1,4 +1,4 @@
-"""Tags names in sentences: an LSTM scores the tags, a conditional random field chooses a consistent sequence."""
+"""Tags names in sentences: an LSTM scores the tags, a random field chooses a consistent sequence."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Denoises seismic traces: predicts the clean trace, each noise level weighted by its signal-to-noise ratio."""
+"""Denoises seismic traces: predicts the clean trace, noise levels weighted by signal-to-noise ratio."""
 
 import torch
 from torch import nn

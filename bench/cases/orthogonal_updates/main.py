@@ -48,7 +48,9 @@ class Residual(nn.Module):
 
 def main():
     torch.manual_seed(1)
-    model = nn.Sequential(nn.Linear(36, 20, bias=False), Residual(20), Residual(20), nn.Linear(20, 10, bias=False))
+    model = nn.Sequential(
+        nn.Linear(36, 20, bias=False), Residual(20), Residual(20), nn.Linear(20, 10, bias=False)
+    )
     optimizer = RowMuon(model.parameters())
     patterns = torch.randn(10, 36)
     for step in range(5):

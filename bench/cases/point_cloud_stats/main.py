@@ -1,4 +1,4 @@
-"""Labels the points of laser scans. Points of all scans are normalised together by a batch norm of our own."""
+"""Labels the points of laser scans, normalised together by a batch norm of our own."""
 
 import torch
 from torch import nn

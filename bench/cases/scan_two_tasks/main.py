@@ -13,7 +13,9 @@ class ProjectedGradients:
 
     def gradient(self, loss):
         grads = torch.autograd.grad(loss, self.parameters, retain_graph=True, allow_unused=True)
-        filled = [torch.zeros_like(p) if g is None else g for g, p in zip(grads, self.parameters, strict=True)]
+        filled = [
+            torch.zeros_like(p) if g is None else g for g, p in zip(grads, self.parameters, strict=True)
+        ]
         return torch.cat([g.flatten() for g in filled])
 
     def step(self, losses):

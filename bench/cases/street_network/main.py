@@ -1,4 +1,4 @@
-"""Traffic at crossings from traffic at the crossings around them: many rounds of messages along the streets."""
+"""Traffic at crossings from traffic at the crossings around them: many rounds of messages."""
 
 import torch
 from torch import nn
