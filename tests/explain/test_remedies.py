@@ -81,6 +81,12 @@ IN_A_MODULE = [
     ("clamp-log", "torch.log(x.abs().sum(1)) + h.sum(1)", "torch.log(x.abs().sum(1).clamp_min(1e-08))"),
     ("eps-inside-sqrt", "(h * x.abs().sum(1, True)).square().sum(1).sqrt()", "+ 1e-08).sqrt()"),
     ("clamp-domain", "torch.acos(x.abs().sum(1) * 0 + 2.0) + h.sum(1)", ".clamp(-0.999999, 0.999999)"),
+    (
+        "clamp-domain",
+        "torch.asin((h.sum(1) * 0 + 1.0).clamp(-1.0, 1.0)) + h.sum(1)",
+        ".clamp(-0.999999, 0.999999))",
+    ),
+    ("clamp-domain", "torch.acosh(x.abs().sum(1) * 0 + 0.5) + h.sum(1)", ".clamp_min(1.000001)"),
     ("bounded-exp", "torch.exp(h.sum(1).abs() + (x.abs().sum(1) == 0) * 200)", ".clamp(max=20))"),
     ("guarded-mean", "h.mean(1) + x[x.abs() > 100].mean()", ".numel(), 1)"),
 ]
