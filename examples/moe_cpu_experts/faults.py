@@ -127,7 +127,7 @@ FAULTS = {
     ),
     "worker-race": Fault(
         "All workers stack their inputs in one buffer, without a lock.",
-        settings=(("own_scratch", False), ("link_delay", 0.0005)),
+        settings=(("own_scratch", False), ("experts_per_task", 2), ("link_delay", 0.001)),
     ),
     "loader-race": Fault(
         "The engine does not wait for the loader, which is still writing the weights.",

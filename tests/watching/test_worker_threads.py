@@ -125,3 +125,20 @@ def test_a_task_that_waits_for_another_is_let_in(
     with nanwatch.trace(quiet=True), one_at_a_time() as turns:
         assert sorted(pool.map(lambda _: both.wait(5), range(2))) == [0, 1]
     assert not turns.kept
+
+
+def test_stages_that_workers_trace_by_themselves(pool: ThreadPoolExecutor) -> None:
+    """One line per stage, in an engine's own threads, side by side: each finds its own."""
+    together = threading.Barrier(2)
+    layer = nn.Linear(2, 2)
+
+    def stage(bad: bool) -> str | None:
+        together.wait(5)
+        with torch.no_grad(), nanwatch.trace(quiet=True) as found:
+            x = layer(torch.ones(3, 2)).abs()
+            torch.log(x - 1e6) if bad else torch.log(x + 1)
+        return None if found.birth is None else found.birth.op
+
+    for _ in range(10):
+        assert list(pool.map(stage, [True, False])) == ["aten.log.default", None]
+    assert modes_here() == 0 and torch.log(torch.zeros(1)).isinf()
