@@ -11,7 +11,7 @@ import torch
 from nanwatch.explain.provenance import Seen, is_state, negative_index
 from nanwatch.explain.text import Text
 from nanwatch.watching.stack import is_library
-from nanwatch.watching.tape import version_of
+from nanwatch.watching.tape import tensors_of_call, version_of
 
 if TYPE_CHECKING:
     from nanwatch.explain.case import Case
@@ -88,7 +88,7 @@ def changed_since(case: Case) -> bool:
     """Whether a tensor that the step was given is not what it was, and nobody of this program's own calls
     accounts for it."""
     tape = case.tape
-    written = {id(t) for e in tape.entries if e.kind == "write" for t in (*e.args, *e.kwargs.values())}
+    written = {id(t) for e in tape.entries if e.kind == "write" for t in tensors_of_call(e.args, e.kwargs)}
     for entry in tape.entries:
         for tensor, version in entry.versions:
             if version_of(tensor) == version or (id(tensor), version) in tape.saved or id(tensor) in written:
