@@ -119,7 +119,8 @@ def _step_by_step(case: Case, rise: Rise) -> Claim | None:
     unproved = case.outcome("lower-rate").finite is False  # lower rates do not help either
     if not grown and (unproved or case.mechanism.kind != mechanism.OVERFLOW):
         return None
-    return Claim("likely" if grown else "possible", why, evidence, 4.0)
+    far = rise.climbs >= 4 and rise.orders >= 12  # nothing but its own updates takes a loss that far
+    return Claim("likely" if grown or far else "possible", why, evidence, 4.0)
 
 
 def _at_once(case: Case) -> Claim | None:
@@ -167,4 +168,8 @@ def _evidence(case: Case, grown: list[Layer]) -> tuple[str, ...]:
 
 
 def remedies(case: Case) -> list[Remedy]:
-    return offer(case, "lower-learning-rate", "clip-gradients", "warmup", "roll-back", "adamw")
+    within_one_step = _pass_by_pass(case) is not None
+    if within_one_step and case.trouble.last_update is None:
+        return offer(case, "tame-growth")  # before any update, its rate and its clipping had no say
+    first = ("tame-growth",) if within_one_step else ()
+    return offer(case, *first, "lower-learning-rate", "clip-gradients", "warmup", "roll-back", "adamw")
