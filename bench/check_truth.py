@@ -34,7 +34,7 @@ HARM = ("loss", "gradient", "weight", "output", "error")
 SLOW = 10
 ROWS_SHOWN = 12
 FITS = {
-    "outside": {"loss", "data", "weights", "forward", "optimizer"},
+    "outside": {"loss", "data", "weights", "forward", "optimizer", "backward"},
     "forward": {"forward", "loss", "weights"},
     "optimizer": {"optimizer", "forward", "loss"},
     "backward": {"backward"},
