@@ -113,6 +113,12 @@ class Case:
         return self.located.by != "recorded facts"
 
     @property
+    def in_own_code(self) -> bool:
+        """Whether the birth is in the program's own arithmetic on gradients, which is no part of what is run
+        again: that a repeat is finite says nothing then. (A backward is never located by the live trace.)"""
+        return self.phase == "backward" and self.located.by == "live trace"
+
+    @property
     def events(self) -> tuple[str, ...]:
         """The order of calls in this step: forward, scale, backward, unscale, clip, step …"""
         return tuple(self.trouble.events)

@@ -18,7 +18,7 @@ STILL = Text("with the batch of step {step} it fails too", "换成第 {step} 步
 
 
 def applies(case: Case) -> bool:
-    return bool(case.model_calls) and _pairs(case)[1] is not None
+    return bool(case.model_calls) and not case.in_own_code and _pairs(case)[1] is not None
 
 
 def run(case: Case) -> Outcome:

@@ -38,7 +38,7 @@ class Repeats:
 
 
 def applies(case: Case) -> bool:
-    return bool(case.tape.entries)
+    return bool(case.tape.entries) and not case.in_own_code
 
 
 def run(case: Case) -> Outcome:
