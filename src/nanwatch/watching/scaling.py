@@ -84,6 +84,8 @@ class Scaling:
             began = time.perf_counter()
             action = watcher.trouble("gradients", [], optimizer, scaler_search=True)
             self._seconds += time.perf_counter() - began
+        if action is None:
+            watcher.judge_silent_damage(optimizer)
         if action in ("skip", "rollback"):
             watcher.updates.leave_out(optimizer, weights_of(optimizer))
         if action == "rollback":
