@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
 from torch.amp import GradScaler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
@@ -42,6 +43,8 @@ def verdict(value: Any) -> tuple[bool, bool]:
         )
     if not isinstance(value, torch.Tensor):
         return value != value, value in (float("inf"), float("-inf"))
+    while is_functorch_wrapped_tensor(value):
+        value = get_unwrapped(value)
     if value.is_sparse:
         value = value._values()
     elif value.layout in (torch.sparse_csr, torch.sparse_csc):
