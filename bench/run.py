@@ -150,17 +150,23 @@ def make_report(cases: list[Case], rows: list[dict[str, Any]], tools: list[str])
     }
 
 
-def run_all(cases: list[Case], tools: list[str], jobs: int) -> list[dict[str, Any]]:
+def run_all(cases: list[Case], tools: list[str], jobs: int) -> tuple[list[Case], list[dict[str, Any]]]:
+    """The cases that were run and their rows; after Ctrl-C those that are done."""
     rows: list[dict[str, Any]] = []
+    finished: list[Case] = []
     fork = multiprocessing.get_context("fork")
     with ProcessPoolExecutor(jobs, mp_context=fork) as pool:
         waiting = {pool.submit(run_case, case, tools): case for case in cases}
-        for number, done in enumerate(as_completed(waiting), 1):
-            rows += done.result()
-            name = waiting[done].name
-            print(f"\r{number} of {len(cases)}  {name:40}", end="", file=sys.stderr, flush=True)
+        try:
+            for done in as_completed(waiting):
+                rows += done.result()
+                finished.append(waiting[done])
+                progress = f"{len(finished)} of {len(cases)}  {waiting[done].name:40}"
+                print(f"\r{progress}", end="", file=sys.stderr, flush=True)
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
     print(file=sys.stderr)
-    return rows
+    return finished, rows
 
 
 def show(report: dict[str, Any]) -> None:
@@ -200,7 +206,10 @@ def main() -> int:
     if not cases:
         print(f"no case in {options.cases} to run", file=sys.stderr)
         return 2
-    report = make_report(cases, run_all(cases, tools, options.jobs), tools)
+    finished, rows = run_all(cases, tools, options.jobs)
+    if not rows:
+        return 130
+    report = make_report(finished, rows, tools)
     show(report)
     for file, text in (
         (options.json, json.dumps(report, indent=1)),
