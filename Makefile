@@ -42,6 +42,7 @@ bench: $(READY)  ## overhead and statistics, side by side in one run
 	$(BIN)/python -m bench.overhead
 	$(BIN)/python -m bench.statistics
 	$(BIN)/python -m bench.diagnosis
+	$(BIN)/python -m bench.run
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
