@@ -33,6 +33,8 @@ LARGE = 100.0
 """A weight this many times its usual size has grown."""
 FEWEST_PASSES = 6
 MOST_HOPS = 4000
+BRANCH = 4
+"""Ops between an addition and the weights of the branch that it adds."""
 
 
 @dataclass(frozen=True)
@@ -224,13 +226,14 @@ def passes_of(case: Case) -> Passes | None:
     if born is None:
         return None
     weights = {key_of(p) for m in case.models for p in m.parameters()}
-    path = _largest_path(case, born)
-    weighted = [n for n in path if any(key in weights for _, _, key in n.inputs)]
+    used = [(node, _weights_used(case, node, weights)) for node in _largest_path(case, born)]
     best: Passes | None = None
     for same_place in (True, False):
         groups: dict[object, list[Node]] = {}
-        for node in weighted:
-            groups.setdefault((node.name, node.stack) if same_place else node.name, []).append(node)
+        for node, which in used:
+            if which:
+                key = (node.name, node.stack, which) if same_place else node.name
+                groups.setdefault(key, []).append(node)
         for nodes in groups.values():
             sizes = tuple(s for n in sorted(nodes, key=lambda n: n.index) if (s := _largest(n)) > 0)
             if len(sizes) < FEWEST_PASSES or sizes[0] > 1e6 or sizes[-1] <= sizes[0]:
@@ -256,6 +259,19 @@ def _largest_path(case: Case, born: Node) -> list[Node]:
         node = max(makers, key=_largest)
         path.append(node)
     return path
+
+
+def _weights_used(case: Case, node: Node, weights: set[int]) -> frozenset[int]:
+    """The weights that the op reads; of an addition in a residual stream, those of the branch it adds."""
+    seen, reached = {node.index}, [node]
+    for _ in range(BRANCH if node.base == "add" else 1):
+        found = frozenset(key for n in reached for _, _, key in n.inputs if key in weights)
+        if found:
+            return found
+        sources = {s for n in reached for _, s, _ in n.inputs if s in case.lineage.nodes} - seen
+        seen |= sources
+        reached = [case.lineage.nodes[s] for s in sources]
+    return frozenset()
 
 
 def _largest(node: Node) -> float:

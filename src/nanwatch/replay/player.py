@@ -70,7 +70,6 @@ class Player:
 
     def play(self, entries: list[Entry]) -> None:
         self._tracer.boundary = sys._getframe()
-        self._note_changes(entries)
         for entry in entries:
             try:
                 self._play_one(entry)
@@ -80,22 +79,23 @@ class Player:
         if self._again.finite:
             self._run_hooks_on_gradients(entries)
 
-    def _note_changes(self, entries: list[Entry]) -> None:
-        for entry in entries:
-            for tensor, version in entry.versions:
-                if (
-                    version_of(tensor) != version
-                    and (id(tensor), version) not in self._tape.saved
-                    and entry.kind != "write"
-                ):
-                    name = f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
-                    sentence = say("watch.operand_changed", what=name)
-                    if sentence not in self._again.notes:
-                        self._again.notes.append(sentence)
+    def _note_changes(self, entry: Entry) -> None:
+        """Of a call that is made again: what it read and is no longer there."""
+        for tensor, version in entry.versions:
+            if (
+                version_of(tensor) != version
+                and (id(tensor), version) not in self._tape.saved
+                and entry.kind != "write"
+            ):
+                name = f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
+                sentence = say("watch.operand_changed", what=name)
+                if sentence not in self._again.notes:
+                    self._again.notes.append(sentence)
 
     def _play_one(self, entry: Entry) -> None:
         if not self._needed(entry):
             return
+        self._note_changes(entry)
         if entry.contents is not None and entry.contents.used_up is not None:
             raise CannotReplayError(say("watch.used_up", what=entry.contents.used_up))
         self._use_values_of(entry)

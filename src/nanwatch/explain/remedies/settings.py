@@ -86,6 +86,14 @@ SETTINGS: dict[str, Setting] = {
             "使用预热加余弦退火：SequentialLR(LinearLR(start_factor=0.01), CosineAnnealingLR)。",
         )
     ),
+    "tame-growth": Setting(
+        Text(
+            "Keep each pass from growing the values: a norm between the layers, residual branches scaled by "
+            "1/sqrt(depth), an orthogonal recurrent matrix, smaller initial weights, or fewer passes.",
+            "不要让每一次传递都放大数值：层间加归一化、残差分支乘以 1/sqrt(depth)、正交的循环矩阵、"
+            "更小的初始权重，或减少传递次数。",
+        )
+    ),
     "adamw": Setting(
         Text(
             "Use AdamW (lr={adamw:g}, weight_decay=0.01), which keeps weights from growing without end.",
