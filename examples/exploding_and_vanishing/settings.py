@@ -12,7 +12,7 @@ from torch import nn
 
 FAULTS = {
     "high-learning-rate": "the learning rate is far too high for this loss, and nothing clips the gradients",
-    "too-deep": "450 residual blocks without normalisation: each lets the values grow a little more",
+    "too-deep": "200 residual blocks without normalisation: each lets the values grow by half",
     "bad-initialisation": "weights begin with a standard deviation of 1, and nothing clips the gradients",
     "recurrence": "an RNN whose recurrent matrix begins with a spectral radius of about 5 reads 80 values",
     "log-loss": "cross entropy written with log(p) and log(1 - p), and a model that is sure of itself",
@@ -78,7 +78,7 @@ TRAINING = {
     "division": {"loss": losses.relative_error},
 }
 MODEL = {
-    "too-deep": {"depth": 450},
+    "too-deep": {"depth": 200, "weight_std": 0.25},
     "bad-initialisation": {"weight_std": 1.0},
     "recurrence": {"recurrent_std": 1.0},
     "zero-variance": {"norm": models.NormByStd},
