@@ -167,7 +167,10 @@ class LiveTracer:
         elapsed = time.perf_counter() - self._began
         return self.tracer.spent + self._step_cost - self._first_seconds <= self._share * elapsed
 
-    def end_step(self) -> None:
+    def end_step(self, good: bool) -> None:
+        if self.active and good:
+            made = [op for op in self.tracer.trace.ops.values() if op.step == self.tracer.step]
+            self.tracer.usual.update(op.site for op in made if op.makes_inf and not op.makes_nan)
         if self.active:
             self._step_cost = max(self.tracer.spent - self._spent_before, 1e-3)
 

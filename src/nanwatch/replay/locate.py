@@ -85,6 +85,9 @@ def _from_replay(
 ) -> Located | _Healthy:
     again = run_again(trouble.tape, trouble.earlier, calls, without_scale=trouble.scaler_search)
     tracer = again.tracer
+    usual = live.tracer.usual if live is not None else set()
+    for op in tracer.trace.ops.values() if usual else ():
+        op.usual = op.site in usual
     bad, backward = _bad_of(trouble, again)
     sinks = [i for i in (tracer.writers.get(t) for t in bad) if i is not None]
     if trouble.seen_in == "exception" and not sinks:

@@ -10,7 +10,7 @@ from torch import nn
 
 from nanwatch.records import Numbers
 from nanwatch.watching.module_calls import path_of
-from nanwatch.watching.stack import Stack
+from nanwatch.watching.stack import Stack, is_library
 
 
 @dataclass(slots=True)
@@ -56,10 +56,18 @@ class Op:
     """It turned an overflow into a zero that is not the true value."""
     after_root: bool = False
     """A root module had already returned in this step."""
+    usual: bool = False
+    """The same line made infinities with the same op in earlier steps, and nothing came of it."""
 
     @property
     def module(self) -> str | None:
         return path_of(self.modules)
+
+    @property
+    def site(self) -> tuple[Any, ...]:
+        """What the op is and which instruction of the program's own code asked for it."""
+        own = next((place for place in self.stack if not is_library(place[0].co_filename)), None)
+        return (self.name, own)
 
     @property
     def bad_inputs(self) -> list[Operand]:
@@ -89,10 +97,11 @@ class Op:
 
     @property
     def deliberate(self) -> bool:
-        """The infinities it makes were asked for: a constant in the call, or the log of a 0/1 mask."""
+        """The infinities it makes were asked for: a constant in the call, or the log of a 0/1 mask; or they
+        were there before, and the program can live with them."""
         if any(o.numbers.nan for o in self.outputs) or self.phase == "optimizer":
             return False
-        if self.constants or self.bad_inputs:
+        if self.constants or self.bad_inputs or self.usual:
             return True
         return self.name.startswith("aten.log.") and all(_zero_or_one(o.numbers) for o in self.inputs)
 

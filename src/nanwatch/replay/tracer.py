@@ -82,6 +82,8 @@ class OpTracer(TorchDispatchMode):
         """Of a replay: the memory of the program."""
         self.out_of_range: OutOfRange | None = None
         """The op of this step that raised because an index pointed outside its table."""
+        self.usual: set[tuple[Any, ...]] = set()
+        """Where infinities were made in steps that ended well."""
         self._shadows = Shadows()
         self.next_index = 0
         self._kept = 0
@@ -341,6 +343,7 @@ class OpTracer(TorchDispatchMode):
             is_view=facts.is_view,
             after_root=self.after_root,
         )
+        op.usual = bool(self.usual) and op.site in self.usual
         self.trace.ops[index] = op
         for tensor, operand in zip(results, op.outputs, strict=True):
             if operand.bad:

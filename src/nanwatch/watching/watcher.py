@@ -444,8 +444,10 @@ class Watcher:
         prevented: bool = True,
         parts: bool = False,
     ) -> str | None:
-        earlier = tuple(self.recorder.finished)
-        trouble = Trouble(self.step, seen_in, self.recorder.tape, earlier, sinks, optimizer, scaler_search)
+        tape, earlier = self.recorder.tape, tuple(self.recorder.finished)
+        if seen_in == "gradients":
+            tape, earlier = self.recorder.of_gradients()
+        trouble = Trouble(self.step, seen_in, tape, earlier, sinks, optimizer, scaler_search)
         trouble.live = self.live
         trouble.events = tuple(self.now.events)
         trouble.prevented, trouble.parts = prevented, parts
@@ -498,6 +500,7 @@ class Watcher:
     def finish_step(self, verdict: Verdict, optimizer: Optimizer | None = None) -> None:
         live = self.live
         facts = self.now.facts(verdict, optimizer, live.facts() if live is not None and live.active else {})
+        good = verdict.bad is None and not self.now.verdict_is_late and "incident" not in self.now.events
         if self.now.verdict_is_late:
             self.updates.keep_until_judged(facts)
         else:
@@ -510,7 +513,7 @@ class Watcher:
         if self.step % 64 == 0:
             self._arrivals.sweep()
         if live is not None:
-            live.end_step()
+            live.end_step(good)
             live.begin_step(self.step)
 
 
