@@ -34,7 +34,7 @@ def main():
         loss.backward()
         optimizer.step()
         mean_area = torch.cat(targets).prod(dim=1).mean()
-        print(f"rank {dist.get_rank()}  step {step}  loss {loss.item():.4f}  area {mean_area.item()}", flush=True)
+        print(f"rank {dist.get_rank()}  step {step}  loss {loss.item():.4f}  area {mean_area}", flush=True)
     dist.destroy_process_group()
 
 

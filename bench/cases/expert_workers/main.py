@@ -37,7 +37,8 @@ class ExpertLayer(nn.Module):
     def forward(self, x):
         choice = self.router(x).argmax(dim=1)
         groups = [(n, (choice == n).nonzero().squeeze(1)) for n in range(3)]
-        jobs = [(n, rows, self.workers.submit(self.run_expert, n, x[rows])) for n, rows in groups if len(rows)]
+        groups = [(n, rows) for n, rows in groups if len(rows)]
+        jobs = [(n, rows, self.workers.submit(self.run_expert, n, x[rows])) for n, rows in groups]
         out = x.clone()
         for number, rows, job in jobs:
             hidden, down = job.result(), self.experts[number].fetch("down")

@@ -35,7 +35,7 @@ def sample(model, steps):
 
 def train(model, steps):
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    for step in range(steps):
+    for _ in range(steps):
         clean, t = torch.randn(16, 6).tanh(), torch.rand(1)
         alpha, sigma = alpha_sigma(t)
         noisy = alpha * clean + sigma * torch.randn_like(clean)

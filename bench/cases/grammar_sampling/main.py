@@ -35,7 +35,7 @@ class ListGrammar(LogitsProcessor):
 
 
 torch.manual_seed(0)
-config = GPT2Config(vocab_size=24, n_positions=32, n_embd=32, n_layer=2, n_head=4, bos_token_id=1, eos_token_id=2)
+config = GPT2Config(vocab_size=24, n_positions=32, n_embd=32, n_layer=2, n_head=4, bos_token_id=1)
 model = GPT2LMHeadModel(config).eval()
 for request, prompt in enumerate(([1, 20, 21], [1, 19], [1, 22, 18, 3])):
     torch.manual_seed(request)
@@ -46,6 +46,7 @@ for request, prompt in enumerate(([1, 20, 21], [1, 19], [1, 22, 18, 3])):
         max_new_tokens=8,
         do_sample=True,
         pad_token_id=0,
+        eos_token_id=END,
         logits_processor=LogitsProcessorList([ListGrammar(len(prompt), 3 - request % 2)]),
     )
     print(prompt, "->", answer[0, len(prompt) :].tolist())

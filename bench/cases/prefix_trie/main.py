@@ -23,7 +23,7 @@ class Trie:
 
 torch.manual_seed(0)
 names = Trie([(5, 6, 7), (5, 6, 9), (8, 4), (8, 4, 4, 3), (11,)])
-config = GPT2Config(vocab_size=16, n_positions=24, n_embd=24, n_layer=2, n_head=3, bos_token_id=1, eos_token_id=END)
+config = GPT2Config(vocab_size=16, n_positions=24, n_embd=24, n_layer=2, n_head=3, bos_token_id=1)
 model = GPT2LMHeadModel(config).eval()
 for beams in (1, 3):
     tokens = torch.tensor([[1, 12, 13], [1, 10, 14]])
@@ -35,6 +35,7 @@ for beams in (1, 3):
         do_sample=beams == 1,
         top_k=4,
         pad_token_id=0,
+        eos_token_id=END,
         prefix_allowed_tokens_fn=lambda row, ids: names.after(ids[3:].tolist()),
         return_dict_in_generate=True,
         output_scores=True,
