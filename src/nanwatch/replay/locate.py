@@ -156,6 +156,7 @@ def _not_again(trouble: Trouble, again: Again) -> Located:
     if first is not None and phase in ("loss", "forward"):
         entry, phase = first, "forward" if first.kind == "module" else phase
     birth = birth_at(entry.stack if entry is not None else (), None, None)
+    birth = replace(birth, samples=_rows_shown(first, trouble) if phase in ("loss", "forward") else ())
     notes = [*again.notes]
     if again.differs:
         pass  # said already
@@ -184,6 +185,12 @@ def _bad_argument(trouble: Trouble) -> Operand | None:
 
 def _shows_bad(entry: Entry) -> bool:
     return any(measurable(t) and not is_finite(t) for t, _ in entry.made)
+
+
+def _rows_shown(entry: Entry | None, trouble: Trouble) -> tuple[int, ...]:
+    """The rows that are bad in what a call has returned."""
+    made = [t for t, _ in entry.made] if entry is not None else []
+    return next(filter(None, (bad_rows(t, trouble.tape) for t in made)), ())
 
 
 def _located(
@@ -257,10 +264,11 @@ def _writes_weights(op: Op, path: list[Op], roles: Roles) -> bool:
 def _phase(op: Op, trouble: Trouble, path: list[Op]) -> str:
     if op.phase in ("loss", "data") and not op.modules and owners_of(op.stack, ()):
         return "forward"
+    after_autograd = op.phase == "loss" and all(o.phase != "backward" for o in path)
+    if trouble.seen_in == "gradients" and (op.phase == "data" or after_autograd):
+        return "backward"  # somebody's own arithmetic on the gradients
     if op.phase != "data":
         return op.phase
-    if trouble.seen_in == "gradients":
-        return "backward"  # somebody's own arithmetic on the gradients
     following = next((o.phase for o in path if o.phase != "data"), None)
     return "loss" if op.after_root and following == "loss" else "data"
 
