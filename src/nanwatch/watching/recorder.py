@@ -65,6 +65,14 @@ class Recorder:
         self.finished.append(self.tape)
         self.tape = Tape(step)
 
+    def of_gradients(self) -> tuple[Tape, tuple[Tape, ...]]:
+        """The tape that made the gradients which are there now, and those before it. An update that follows
+        another one at once (a second optimizer's, one made past the scaler) has the gradients of that one."""
+        tapes = [*self.finished, self.tape]
+        while len(tapes) > 1 and not tapes[-1].entries:
+            tapes.pop()
+        return tapes[-1], tuple(tapes[:-1])
+
     def remember(self, tapes: int) -> None:
         """Keep the last `tapes` finished tapes: as many as steps may be asked about late."""
         if self.finished.maxlen != tapes:

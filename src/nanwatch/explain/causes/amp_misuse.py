@@ -52,9 +52,9 @@ PAGE = Page(
 
 PAST = Text(
     "The loss was multiplied by a GradScaler's scale, and then the optimizer's own step() was called "
-    "instead of scaler.step(): gradients that overflowed under the scale were not held back.",
-    "损失已乘以 GradScaler 的缩放因子，但随后调用的是优化器自己的 step() 而不是 scaler.step()：在缩放下溢出"
-    "的梯度没有被拦下。",
+    "instead of scaler.step(), or after it: gradients that overflowed under the scale were not held back.",
+    "损失已乘以 GradScaler 的缩放因子，但随后调用的是优化器自己的 step()，而不是 scaler.step()（或在它之"
+    "后又调用）：在缩放下溢出的梯度没有被拦下。",
 )
 BACKWARD_AFTER = Text(
     "There was a backward after unscale_: its gradients carry the scale, are added to gradients that do "
@@ -141,6 +141,9 @@ def _wrong_order(case: Case, events: tuple[str, ...]) -> Text | None:
 def _past_the_scaler(case: Case, events: tuple[str, ...]) -> bool:
     """Whether the optimizer's step was not the scaler's. A scaler that has checked bad gradients does not
     call it: if they got there, somebody else did."""
+    if "scaler-skip" in events:
+        since = events[len(events) - events[::-1].index("scaler-skip") :]
+        return "step" in since and "scaler-step" not in since
     if "scaler-step" in events:
         return False
     if "unscale" not in events:
