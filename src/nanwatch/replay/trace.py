@@ -65,9 +65,18 @@ class Op:
 
     @property
     def site(self) -> tuple[Any, ...]:
-        """What the op is and which instruction of the program's own code asked for it."""
+        """What the op is, which instruction of the program's own code asked for it, and the signs of the
+        infinities it made: a score of -inf is a weight of 0, one of +inf is NaN."""
         own = next((place for place in self.stack if not is_library(place[0].co_filename)), None)
-        return (self.name, own)
+        signs = (any(o.numbers.posinf for o in self.outputs), any(o.numbers.neginf for o in self.outputs))
+        return (self.name, own, signs)
+
+    @property
+    def sites_alike(self) -> list[tuple[Any, ...]]:
+        """Its site, and those with fewer signs."""
+        name, own, (plus, minus) = self.site
+        signs = {(plus, minus), (plus, False), (False, minus)} - {(False, False)}
+        return [(name, own, each) for each in signs]
 
     @property
     def bad_inputs(self) -> list[Operand]:
