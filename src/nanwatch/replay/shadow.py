@@ -38,12 +38,15 @@ class Shadows:
     def __init__(self) -> None:
         self._truth: Storages[torch.Tensor] = Storages()
 
-    def born(self, function: Any, args: Any, kwargs: Any, results: list[torch.Tensor]) -> None:
+    def born(self, function: Any, args: Any, kwargs: Any, results: list[torch.Tensor]) -> bool:
         """An op made infinities out of finite values: was it only the range of the dtype?"""
         truth = self._compute(function, args, kwargs)
+        range_only = False
         for result, true in zip(results, truth, strict=False):
             if true.shape == result.shape and bool(torch.isfinite(true).all()):
                 self._truth.put(result, true)
+                range_only = True
+        return range_only
 
     def follow(self, function: Any, args: Any, kwargs: Any, results: list[torch.Tensor]) -> bool:
         """Carry the truth through an op; True when the op has silently made a wrong zero."""

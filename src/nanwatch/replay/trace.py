@@ -54,6 +54,8 @@ class Op:
     is_view: bool = False
     silently_wrong: bool = False
     """It turned an overflow into a zero that is not the true value."""
+    range_only: bool = False
+    """The infinities it made are numbers in a wider dtype."""
     after_root: bool = False
     """A root module had already returned in this step."""
     usual: bool = False
@@ -70,6 +72,11 @@ class Op:
         own = next((place for place in self.stack if not is_library(place[0].co_filename)), None)
         signs = (any(o.numbers.posinf for o in self.outputs), any(o.numbers.neginf for o in self.outputs))
         return (self.name, own, signs)
+
+    @property
+    def left_half_precision(self) -> bool:
+        """Nobody asks for this, and a program that can live with it was lucky so far."""
+        return self.range_only and any(o.numbers.dtype in ("float16", "bfloat16") for o in self.bad_outputs)
 
     @property
     def sites_alike(self) -> list[tuple[Any, ...]]:

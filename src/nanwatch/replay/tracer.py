@@ -197,7 +197,7 @@ class OpTracer(TorchDispatchMode):
                 return
         op = self._write_down(call, results, phase, place)
         if op.makes_inf and not op.makes_nan and not op.deliberate:
-            self._shadows.born(call.function, call.args, call.kwargs, results)
+            op.range_only = self._shadows.born(call.function, call.args, call.kwargs, results)
         elif tainted:
             op.silently_wrong = self._shadows.follow(call.function, call.args, call.kwargs, results)
         if self._may_be_a_birth(op) and self._kept < MOST_BIRTHS_KEPT:
