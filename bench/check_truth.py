@@ -31,6 +31,8 @@ from bench.fresh_children import import_what, in_children
 from bench.witness import testify
 
 HARM = ("loss", "gradient", "weight", "output", "error")
+RACES = {"data-race", "transfer-race"}
+TRIES = 3
 SLOW = 10
 ROWS_SHOWN = 12
 FITS = {
@@ -44,7 +46,15 @@ the optimizer's step, a criterion is a module, code outside of all modules may b
 
 
 def check(case: Case) -> tuple[list[str], list[str]]:
-    """(what differs from the truth, what is worth knowing)."""
+    """(what differs from the truth, what is worth knowing). A race is not lost every time."""
+    for _ in range(TRIES if RACES & set(case.causes) else 1):
+        wrong, notes = check_once(case)
+        if not wrong:
+            break
+    return wrong, notes
+
+
+def check_once(case: Case) -> tuple[list[str], list[str]]:
     import_what(case.script)
     seen = ask(case.script, "plain", case.processes)
     if case.healthy:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 
 import pytest
 
@@ -19,20 +22,22 @@ def named(case: Case) -> str:
     return case.name
 
 
-def hold(case: Case) -> None:
-    wrong, _ = check(case)
-    assert wrong == []
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[ProcessPoolExecutor]:
+    """A process that has done nothing but import torch: its children are as good as new."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        yield pool
 
 
 @pytest.mark.parametrize("case", THIRD, ids=named)
-def test_the_truth_holds(case: Case) -> None:
-    hold(case)
+def test_the_truth_holds(case: Case, nursery: ProcessPoolExecutor) -> None:
+    assert nursery.submit(check, case).result()[0] == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", OTHERS, ids=named)
-def test_the_truth_of_the_others_holds(case: Case) -> None:
-    hold(case)
+def test_the_truth_of_the_others_holds(case: Case, nursery: ProcessPoolExecutor) -> None:
+    assert nursery.submit(check, case).result()[0] == []
 
 
 def test_every_folder_is_a_case() -> None:
@@ -50,5 +55,5 @@ def test_there_are_enough_and_of_every_kind() -> None:
 def test_scripts_give_nothing_away() -> None:
     for case in GOOD:
         text = case.script.read_text()
-        assert not re.search(r"nanwatch|truth|BIRTH", text), case.name
+        assert not re.search(r"nanwatch|truth\.json|# BIRTH", text), case.name
         assert len(text.splitlines()) <= 100, case.name
