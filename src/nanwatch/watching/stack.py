@@ -21,6 +21,8 @@ Stack = tuple[tuple[CodeType, int], ...]
 MODE_METHODS = ("__torch_function__", "__torch_dispatch__")
 """A mode of the program hands calls on; the line that made the call is the one to show."""
 
+MODE_FILES = tuple(os.path.join("torch", *part) for part in (("_compile.py",), ("_dynamo", "eval_frame.py")))
+
 DEEPEST = 60
 
 
@@ -81,22 +83,22 @@ def treat_as_user_code(folder: str) -> None:
     is_library.cache_clear()
 
 
-@lru_cache(maxsize=4096)
 def called_from(inner: Stack, outer: Stack) -> bool:
-    """Whether `inner` was reached from the very call of the program that `outer` is at: a hook that packs
-    what an op saves runs before the op itself, inside the same call."""
-    here = _of_program(outer)
-    return 0 < len(here) < len(_of_program(inner)) and inner[-len(here) :] == here
+    """Whether `inner` is in code of the program that torch itself called from the very line that `outer` is
+    at: a hook that packs what an op saves runs before the op, inside the same call. (A function that a
+    transform of torch.func calls has the frames of the transform between.)"""
+    same = 0  # the tracer's own frames come first in both
+    while same < min(len(inner), len(outer)) and inner[same] == outer[same]:
+        same += 1
+    here = outer[same:]
+    if not here or inner[-len(here) :] != here:
+        return False
+    between = [code.co_filename for code, _ in inner[same : len(inner) - len(here)]]
+    theirs = [file for file in between if not is_own(file)]
+    return bool(theirs) and not is_library(theirs[-1])
 
 
-def _of_program(stack: Stack) -> Stack:
-    """From the innermost line of the program's own on."""
-    for depth, (code, _) in enumerate(stack):
-        if not is_library(code.co_filename):
-            return stack[depth:]
-    return ()
-
-
+@lru_cache(maxsize=4096)
 def is_own(file: str) -> bool:
     return file.startswith(_own_folder)
 
