@@ -148,7 +148,7 @@ def summed_weights(lineage: Lineage, node: Node) -> Numbers | None:
     if below is None or above is None:
         return None
     mine = _sources(lineage, below, "self")
-    if above.base in ("mm", "bmm", "mv", "dot", "addmm", "baddbmm"):
+    if above.base in ("mm", "bmm", "mv", "dot"):  # not with something added to it
         factors = [set(_sources(lineage, above, n)) for n in above.given]
     else:
         product = next(
@@ -195,6 +195,13 @@ def only_data(case: Case, lineage: Lineage, node: Node, name: str) -> bool:
         return False
     state = _state_of(case)
     return not any(t.requires_grad or key_of(t) in state for t in leaves)
+
+
+def mixes_state(case: Case, lineage: Lineage, node: Node, name: str) -> bool:
+    """Whether the operand is a product with weights of a model: a layer, not a sum over data."""
+    maker = next((m for m in made_by(lineage, node, name) if m.base in REDUCES), None)
+    state = _state_of(case)
+    return maker is not None and any(_sources(lineage, maker, n) & state for n in maker.given)
 
 
 def negative_index(lineage: Lineage, node: Node, names: tuple[str, ...]) -> Numbers | None:

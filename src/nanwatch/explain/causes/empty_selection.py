@@ -20,6 +20,7 @@ from nanwatch.explain.provenance import (
     is_reduced,
     is_state,
     made_by,
+    mixes_state,
     nature,
     only_data,
     same_memory,
@@ -171,7 +172,10 @@ def _zero_count(case: Case, found: Seen) -> Claim | Against | None:
             return Claim("proved" if sure else "likely", why, (), 2.0)
         weights = summed_weights(lineage, node)
         if weights is not None:
-            marks = zero_or_one(weights) or _marks(found, operand) or only_data(case, lineage, node, operand)
+            marks = zero_or_one(weights) or _marks(found, operand)
+            if not marks and mixes_state(case, lineage, node, "self"):
+                return None  # features, scaled by their own size
+            marks = marks or only_data(case, lineage, node, operand)
             return _weighted(found, weights.min, marks, numbers, sure)
     if is_state(case, lineage, node, operand):
         return None
