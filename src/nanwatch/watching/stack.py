@@ -21,8 +21,6 @@ Stack = tuple[tuple[CodeType, int], ...]
 MODE_METHODS = ("__torch_function__", "__torch_dispatch__")
 """A mode of the program hands calls on; the line that made the call is the one to show."""
 
-MODE_FILES = tuple(os.path.join("torch", *part) for part in (("_compile.py",), ("_dynamo", "eval_frame.py")))
-
 DEEPEST = 60
 
 
