@@ -50,13 +50,15 @@ def run_case(case: Case, tools: list[str]) -> list[dict[str, Any]]:
     import_what(case.script)
     for name in (name for tool in tools for name in TOOLS[tool].IMPORTS):
         importlib.import_module(name)
-    alone = run_tool(case, "python_alone")[1] if case.healthy else None
+    dies, alone, _ = run_tool(case, "python_alone")
     rows = []
     for tool in tools:
         if TOOLS[tool].applies(case.script):
             said, seconds, died = run_tool(case, tool)
+            if said.detected and said.phase is None and not (dies.detected or case.healthy):
+                said = Said(words=f"broke the script: {said.words}")  # an error that is the tool's, no alarm
             right = judge(case, said)
-            to_the_end = alone and seconds and not right["alarm"]
+            to_the_end = case.healthy and alone and seconds and not right["alarm"]
             rows.append(
                 {
                     "case": case.name,
@@ -115,7 +117,7 @@ def _how_much(said: Said) -> int:
 
 def summary(said: Said) -> str:
     if not said.detected:
-        return "nothing"
+        return said.words or "nothing"
     cause = f" {said.cause} ({said.certainty})" if said.cause else ""
     return f"{said.phase} {said.op or said.node} line {said.line} module {said.module!r}{cause}: {said.words}"
 
