@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from nanwatch.explain.experiments.one_worker import others
 from nanwatch.explain.provenance import Seen, is_state, negative_index
 from nanwatch.explain.text import Text
 from nanwatch.watching.stack import is_library
-from nanwatch.watching.tape import tensors_of_call, version_of
+from nanwatch.watching.storages import key_of
+from nanwatch.watching.tape import tensors_in, tensors_of_call, version_of
+from nanwatch.watching.worker_threads import has_pools
 
 if TYPE_CHECKING:
     from nanwatch.explain.case import Case
@@ -24,6 +27,10 @@ INDEX = Text("the operand was looked up with a negative index", "操作数是用
 UPDATE = Text(
     "the update is torch's own, or half precision was at work in the step",
     "更新由 torch 自己完成，或这一步用到了半精度",
+)
+THREADS = Text(
+    "other threads of the program ran beside this one, and the operand comes from memory that they can reach",
+    "程序的其他线程与本线程同时运行，而操作数来自它们也能访问的内存",
 )
 DISTRIBUTION = Text("it happened inside a distribution of torch", "发生在 torch 的分布内部")
 HALVES = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
@@ -47,7 +54,19 @@ def doubts(case: Case, found: Seen, operand: str) -> list[str]:
         reasons.append(UPDATE)
     if _by_library(case, "distributions"):
         reasons.append(DISTRIBUTION)
+    if (others(case) or has_pools()) and _within_reach_of_others(case, found, operand):
+        reasons.append(THREADS)
     return [reason.say() for reason in reasons]
+
+
+def _within_reach_of_others(case: Case, found: Seen, operand: str) -> bool:
+    """Whether the operand hangs on a tensor that is neither a weight nor what a model was called with. Data
+    may come from any thread."""
+    if found.node is None or case.phase == "data":
+        return True
+    mine = {key_of(t) for m in case.models for t in (*m.parameters(), *m.buffers())}
+    mine |= {key_of(t) for e in case.model_calls for t in tensors_in((e.args, e.kwargs))}
+    return any(key_of(t) not in mine for t in found.lineage.leaves_of(found.node, operand))
 
 
 def certainty(case: Case, found: Seen, open_questions: list[str]) -> str:

@@ -56,6 +56,12 @@ class Turns:
 _of_thread = threading.local()
 _turns: Turns | None = None
 _handed_over = False
+_has_pools = False
+
+
+def has_pools() -> bool:
+    """Whether the program gives work to other threads, traced or not."""
+    return _has_pools
 
 
 def were_handed_over() -> bool:
@@ -78,6 +84,8 @@ class WorkerThreads:
         original: Any = ThreadPoolExecutor.submit
 
         def submit(pool: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
+            global _has_pools
+            _has_pools = True
             dispatch, functions = _modes_to_take()
             if not dispatch and not functions:
                 return original(pool, function, *args, **kwargs)
