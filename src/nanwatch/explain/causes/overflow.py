@@ -6,7 +6,7 @@ import torch
 
 from nanwatch.explain.case import Case
 from nanwatch.explain.claim import Against, Claim, Page
-from nanwatch.explain.history import rise_of
+from nanwatch.explain.history import passes_of, rise_of
 from nanwatch.explain.masks import mask_constant
 from nanwatch.explain.mechanism import OVERFLOW
 from nanwatch.explain.remedies import offer
@@ -62,6 +62,8 @@ NOT_AGAIN = Text(
     "the same step on the same state does not overflow again", "在同样的状态上重新运行，不再溢出"
 )
 BOUNDED = Text("the step with that operand bounded: {outcome}", "限制该运算数后重新运行：{outcome}")
+ORDERS = 8
+"""Of magnitude, through the layers of a model."""
 HUGE = 1e6
 """No training leaves a weight like that, no preprocessing a batch: something else has."""
 
@@ -112,10 +114,11 @@ def _evidence(case: Case) -> tuple[str, ...]:
 
 
 def _something_else(case: Case) -> bool:
-    """Whether there is a sign that the operand is only a symptom: values that rose over the steps, or a
-    weight or an input that is out of all proportion."""
+    """Whether there is a sign that the operand is only a symptom: values that rose over the steps or from
+    layer to layer, or a weight or an input that is out of all proportion."""
     rise = rise_of(case.history)
-    if rise is not None and (rise.clear or rise.sudden):
+    passes = passes_of(case)
+    if (rise is not None and (rise.clear or rise.sudden)) or (passes is not None and passes.orders >= ORDERS):
         return True
     weights = [t for m in case.models for t in (*m.parameters(), *m.buffers())]
     given = [t for e in case.model_calls for t in tensors_in((e.args, e.kwargs))]
