@@ -27,6 +27,9 @@ ADDS_UP = frozenset(
 STEEP = frozenset("log log2 log10 log1p sqrt rsqrt pow reciprocal div acos asin atanh acosh".split())
 """Ops whose derivative grows without bound near a point."""
 
+OF_ITS_INPUT = frozenset("log log2 log10 div".split())
+"""Ops whose derivative divides by what they were given, not by what they made."""
+
 
 @dataclass(frozen=True)
 class Derivative:
@@ -55,6 +58,8 @@ def derivative_of(case: Case) -> Derivative | None:
     singular = _is_singular(case)
     if not singular and not _is_steep(case, forward):
         return None
+    if case.mechanism.kind == DIVIDE_BY_ZERO and forward is not None and not _held_a_zero(forward):
+        return None  # what was saved for the backward is not what came back
     return Derivative(
         found,
         forward,
@@ -64,6 +69,12 @@ def derivative_of(case: Case) -> Derivative | None:
         _name(case, forward),
         0 if case.birth.bad is None else int(case.birth.bad.sum()),
     )
+
+
+def _held_a_zero(forward: Node) -> bool:
+    """Whether something that the forward op was given or made can be the zero that its derivative met."""
+    known = [*forward.given.values(), *(() if forward.base in OF_ITS_INPUT else forward.outputs)]
+    return any(n.min is None or n.max is None or n.min <= 0 <= n.max for n in known)
 
 
 def discarded(case: Case, derivative: Derivative) -> bool | None:

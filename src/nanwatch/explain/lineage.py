@@ -21,7 +21,7 @@ from nanwatch.replay.trace import Op
 from nanwatch.replay.tracer import ENGINE, OpTracer
 from nanwatch.tensors import numbers
 from nanwatch.watching.module_calls import Scope
-from nanwatch.watching.stack import Stack, is_library, take_stack
+from nanwatch.watching.stack import Stack, called_from, is_library, take_stack
 from nanwatch.watching.storages import Storages, key_of
 
 MOST_NODES = 200_000
@@ -248,7 +248,10 @@ class Witness(OpTracer):
             found.derives = node._sequence_nr()
             own = take_stack(call.frame, self.boundary, ENGINE)
             found.own_code = any(not is_library(code.co_filename) for code, _ in own)
-        self.lineage.by_sequence.setdefault(torch.autograd._get_sequence_nr() - 1, self._count)  # type: ignore[attr-defined]
+        number = torch.autograd._get_sequence_nr() - 1  # type: ignore[attr-defined]
+        known = self.lineage.by_sequence.get(number)
+        if known is None or called_from(self.lineage.nodes[known].stack, found.stack):
+            self.lineage.by_sequence[number] = self._count
         self.lineage.nodes[self._count] = found
         if not facts.is_view:
             for tensor in made:
