@@ -13,6 +13,7 @@ import torch
 from nanwatch.explain.birth import BirthOp
 from nanwatch.explain.lineage import Lineage
 from nanwatch.explain.mechanism import UNKNOWN, Mechanism, mechanism_of
+from nanwatch.explain.room import room_for_a_step
 from nanwatch.explain.step_lineage import lineage_of
 from nanwatch.explain.text import Text
 from nanwatch.records import Experiment, StepFacts
@@ -25,6 +26,7 @@ from nanwatch.watching.trouble import Trouble
 
 NO_TIME = Text("broken off: out of time", "已中止：时间用完")
 NO_MEMORY = Text("broken off: the device has no memory left for it", "已中止：设备内存不足")
+NO_ROOM = Text("not done: too little memory is free", "未执行：可用内存太少")
 
 
 @dataclass(frozen=True)
@@ -161,7 +163,7 @@ class Case:
         if self._progress is not None:
             self._progress(experiment.TITLE.say())
         try:
-            found: Outcome = experiment.run(self)
+            found: Outcome = experiment.run(self) if room_for_a_step() else Outcome(None, NO_ROOM.say())
         except OutOfTime:
             found = Outcome(None, NO_TIME.say())
         except torch.OutOfMemoryError:
