@@ -171,7 +171,7 @@ class LiveTracer:
         if self.active and good:
             made = [op for op in self.tracer.trace.ops.values() if op.step == self.tracer.step]
             infinite = [op for op in made if op.makes_inf and not op.makes_nan]
-            harmless = [op for op in infinite if not op.left_half_precision]
+            harmless = [op for op in infinite if not op.range_only]  # nobody counts on an overflow
             self.tracer.usual.update(site for op in harmless for site in op.sites_alike)
         if self.active:
             self._step_cost = max(self.tracer.spent - self._spent_before, 1e-3)

@@ -74,11 +74,6 @@ class Op:
         return (self.name, own, signs)
 
     @property
-    def left_half_precision(self) -> bool:
-        """Nobody asks for this, and a program that can live with it was lucky so far."""
-        return self.range_only and any(o.numbers.dtype in ("float16", "bfloat16") for o in self.bad_outputs)
-
-    @property
     def sites_alike(self) -> list[tuple[Any, ...]]:
         """Its site, and those with fewer signs."""
         name, own, (plus, minus) = self.site
