@@ -69,8 +69,8 @@ CASES = {
     "unknown option before a command": (["--policy", "skip"], UNKNOWN.format("--policy")),
     "unknown command": (
         ["good.py"],
-        "nanwatch: unknown command good.py. Commands: run, explain, stable-config; to run a script: nanwatch "
-        "run good.py",
+        "nanwatch: unknown command good.py. Commands: run, explain, stable-config, demo; to run a script: "
+        "nanwatch run good.py",
     ),
     "unknown policy": (
         ["run", "--policy", "retry", "good.py"],
@@ -164,7 +164,7 @@ def test_the_surface_is_frozen() -> None:
         "--snapshot-every",
         "-m",
     ]
-    assert sorted(cli_main.COMMANDS) == ["explain", "run", "stable-config"]
+    assert sorted(cli_main.COMMANDS) == ["demo", "explain", "run", "stable-config"]
     assert vars(run.Options()) == {
         "dir": None,
         "policy": "raise",
