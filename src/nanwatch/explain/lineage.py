@@ -21,7 +21,7 @@ from nanwatch.replay.trace import Op
 from nanwatch.replay.tracer import ENGINE, OpTracer
 from nanwatch.tensors import numbers
 from nanwatch.watching.module_calls import Scope
-from nanwatch.watching.stack import Stack, called_from, is_library, take_stack
+from nanwatch.watching.stack import DEEPEST, Stack, called_from, is_library, take_stack
 from nanwatch.watching.storages import Storages, key_of
 
 MOST_NODES = 200_000
@@ -101,7 +101,6 @@ class Lineage:
     def node_of(self, op: Op) -> Node | None:
         """The node of an op that was traced in this replay or another one of the same step, or live: by its
         name, its place and its being bad; in a loop, the one that made the same numbers."""
-        place = user_frames(op.stack)
         made = [_count(o.numbers) for o in op.bad_outputs]
         found = None
         for node in self.nodes.values():
@@ -110,7 +109,7 @@ class Lineage:
                 continue
             if (node.phase == "backward") != (op.phase == "backward") or mine.node != op.node:
                 continue
-            if user_frames(mine.stack) != place:
+            if not _same_place(mine.stack, op.stack):
                 continue
             if [_count(o.numbers) for o in mine.bad_outputs] == made:
                 return node
@@ -185,6 +184,15 @@ class Lineage:
 def user_frames(stack: Stack) -> Stack:
     """The frames of the program's own code: the same live and in a replay."""
     return tuple(frame for frame in stack if not is_library(frame[0].co_filename))
+
+
+def _same_place(a: Stack, b: Stack) -> bool:
+    """Frame by frame of the program's own code, as far out as both stacks reach: a deep one was cut."""
+    mine, other = user_frames(a), user_frames(b)
+    if max(len(a), len(b)) >= DEEPEST:
+        shared = min(len(mine), len(other))
+        return mine[:shared] == other[:shared]
+    return mine == other
 
 
 def _count(measured: Numbers) -> tuple[Any, ...]:
