@@ -20,7 +20,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import _pop_mode, _push_mode
 
-from nanwatch.watching.stack import Stack, take_stack
+from nanwatch.watching.stack import Stack, is_library, take_stack
 from nanwatch.watching.wrapping import Wrappers
 
 LONGEST_WAIT = 2.0
@@ -60,8 +60,14 @@ _has_pools = False
 
 
 def has_pools() -> bool:
-    """Whether the program gives work to other threads, traced or not."""
+    """Whether the program gives work of its own to other threads, traced or not."""
     return _has_pools
+
+
+def _is_of_the_program(function: Any) -> bool:
+    """Libraries have pools too, to read files or send logs."""
+    code = getattr(function, "__code__", None)
+    return code is None or not is_library(code.co_filename)
 
 
 def were_handed_over() -> bool:
@@ -85,7 +91,7 @@ class WorkerThreads:
 
         def submit(pool: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
             global _has_pools
-            _has_pools = True
+            _has_pools = _has_pools or _is_of_the_program(function)
             dispatch, functions = _modes_to_take()
             if not dispatch and not functions:
                 return original(pool, function, *args, **kwargs)

@@ -117,8 +117,10 @@ def _something_else(case: Case) -> bool:
     """Whether there is a sign that the operand is only a symptom: values that rose over the steps or from
     layer to layer, or a weight or an input that is out of all proportion."""
     rise = rise_of(case.history)
+    if rise is not None and (rise.clear or rise.sudden):
+        return True
     passes = passes_of(case)
-    if (rise is not None and (rise.clear or rise.sudden)) or (passes is not None and passes.orders >= ORDERS):
+    if passes is not None and passes.orders >= ORDERS:
         return True
     weights = [t for m in case.models for t in (*m.parameters(), *m.buffers())]
     given = [t for e in case.model_calls for t in tensors_in((e.args, e.kwargs))]

@@ -139,6 +139,9 @@ def _read_too_early(case: Case) -> Entry | None:
 
 
 def _finite_now(entry: Entry) -> bool:
+    """Of a call that neither draws nor writes: the program must not notice that it was made once more."""
+    if entry.rng is not None or changes_its_input(entry.call, entry.kwargs):
+        return False
     with torch.no_grad():
         made = tensors_in(entry.call(*entry.args, **entry.kwargs))
     return all(is_finite(t) for t in made if measurable(t))
