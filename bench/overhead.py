@@ -6,8 +6,9 @@
 
 In every round each way trains the model for a few steps, between two times as many unwatched ones of the
 same model: one ratio. The middle one of all rounds is shown, with the two between which half of them lie, so
-that what else the machine does counts little and can be seen. nanwatch is measured as it is between two of
-its audits: sentinel, recorder and run folder. The audit's share of the time (1%) comes on top.
+that what else the machine does can be seen; and, as "quiet", the ratio of the two quickest quarters, watched
+and not, which counts only the moments in which the machine did little else. nanwatch is measured as it is
+between two of its audits: sentinel, recorder and run folder. The audit's share of the time (1%) comes on top.
 """
 
 from __future__ import annotations
@@ -68,6 +69,8 @@ def surviving(model: nn.Module) -> Iterator[None]:
 
 LONG = 100
 """Steps in a round for what happens that seldom."""
+PEERS_EVERY = 4
+"""Rounds; their costs are multiples, and seen from a few."""
 
 
 @contextlib.contextmanager
@@ -163,57 +166,65 @@ def measure(
     chosen = {name: way for name, way in ways(device, compiled).items() if only in name}
     trainer = Trainer(task, model, device, compiled)
     trainer.train(3)
-    unwatched: list[float] = []
-    ratios: dict[str, list[float]] = {name: [] for name in chosen}
+    timed: dict[str, list[tuple[float, float, float]]] = {name: [] for name in chosen}
     for round_number in range(rounds):
         for name, way in chosen.items():
+            if round_number % PEERS_EVERY and not name.startswith("nanwatch"):
+                continue
             steps = LONG if way is surviving else task.steps
             before = trainer.seconds(bare, steps)
             watched = trainer.seconds(way, steps)
             after = trainer.seconds(bare, steps)
-            ratios[name].append(watched / ((before + after) / 2))
-            unwatched += [before, after]
+            timed[name].append((before, watched, after))
         print(f"\r{task.name}: round {round_number + 1} of {rounds}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
-    return [
-        {
-            "task": task.name + (", compiled" if compiled else ""),
-            "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
-            "way": name,
-            "ratio": round(statistics.median(found), 3),
-            "middle_half": [round(q, 3) for q in statistics.quantiles(found, n=4)[::2]],
-            "unwatched_ms": round(1000 * statistics.median(unwatched), 3),
-            "rounds": rounds,
-        }
-        for name, found in ratios.items()
-    ]
+    what = {
+        "task": task.name + (", compiled" if compiled else ""),
+        "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
+    }
+    return [{**what, "way": name, **ratios(found)} for name, found in timed.items()]
+
+
+def ratios(timed: list[tuple[float, float, float]]) -> dict[str, Any]:
+    """Out of the seconds of a step before, during and after watching, round by round."""
+    found = [watched / ((before + after) / 2) for before, watched, after in timed]
+    unwatched = [seconds for before, _, after in timed for seconds in (before, after)]
+    quiet = statistics.quantiles([watched for _, watched, _ in timed], n=4)[0]
+    return {
+        "ratio": round(statistics.median(found), 3),
+        "middle_half": [round(q, 3) for q in statistics.quantiles(found, n=4)[::2]],
+        "quiet": round(quiet / statistics.quantiles(unwatched, n=4)[0], 3),
+        "unwatched_ms": round(1000 * statistics.median(unwatched), 3),
+        "rounds": len(timed),
+    }
 
 
 def show(rows: list[dict[str, Any]]) -> None:
-    print(f"\ntorch {torch.__version__}; ratio to the unwatched step: the middle one of all rounds, and")
-    print("the two between which half of them lie")
+    print(f"\ntorch {torch.__version__}; ratio to the unwatched step: the middle one of all rounds, the two")
+    print("between which half of them lie, and that of the quickest quarters")
     last = None
     for row in rows:
         head = (row["task"], row["device"])
         if head != last:
             last = head
             print(f"\n{row['task']} on {row['device']}")
-            print(f"  {'unwatched':38} {row['unwatched_ms']} ms, {row['rounds']} rounds")
+            print(f"  {'unwatched':38} {row['unwatched_ms']} ms")
         low, high = row["middle_half"]
-        print(f"  {row['way']:38} x{row['ratio']:.3f}  ({low:.3f} to {high:.3f})")
+        middle = f"x{row['ratio']:.3f}  ({low:.3f} to {high:.3f})"
+        print(f"  {row['way']:38} {middle}  quiet x{row['quiet']:.3f}, {row['rounds']} rounds")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=30, help="at least 2")
+    parser.add_argument("--rounds", type=int, default=30, help=f"at least {PEERS_EVERY + 1}")
     parser.add_argument("--only", default="", help="only the ways whose name contains this")
     parser.add_argument("--json", type=Path, default=None)
     parser.add_argument("--skip-cpu", action="store_true")
     options = parser.parse_args()
-    if options.rounds < 2:
-        parser.error(f"--rounds {options.rounds}: at least 2 are needed to show how far they lie apart")
+    if options.rounds <= PEERS_EVERY:
+        parser.error(f"--rounds {options.rounds}: at least {PEERS_EVERY + 1}, to show how far they lie apart")
     rows: list[dict[str, Any]] = []
     if not options.skip_cpu:
         for task in cpu_tasks():
