@@ -13,7 +13,7 @@ import pytest
 
 import nanwatch
 from nanwatch.messages import chosen_language, say, say_in
-from nanwatch.messages.catalogue import CATALOGUE
+from nanwatch.messages.catalogue import CATALOGUE, SUBJECTS
 from nanwatch.records import incident
 
 SOURCES = sorted(Path(nanwatch.__file__).parent.rglob("*.py"))
@@ -23,16 +23,20 @@ def placeholders(sentence: str) -> set[str]:
     return {name for _, name, _, _ in string.Formatter().parse(sentence) if name is not None}
 
 
-@pytest.mark.parametrize("message", CATALOGUE)
-def test_both_languages_have_the_same_placeholders(message: str) -> None:
-    english, chinese = CATALOGUE[message]
-    assert placeholders(english) == placeholders(chinese)
-    assert english == english.strip() and chinese == chinese.strip() and english and chinese
+def test_every_file_of_sentences_is_in_the_catalogue_and_no_id_in_two() -> None:
+    files = {path.stem for path in SOURCES if path.parent.name == "sentences"} - {"__init__"}
+    assert {subject.__name__.rpartition(".")[2] for subject in SUBJECTS} == files
+    assert sum(len(subject.SENTENCES) for subject in SUBJECTS) == len(CATALOGUE)
 
 
-@pytest.mark.parametrize("message", CATALOGUE)
-def test_every_sentence_is_one_line(message: str) -> None:
-    assert all("\n" not in sentence for sentence in CATALOGUE[message])
+def test_both_languages_have_the_same_placeholders() -> None:
+    for message, (english, chinese) in CATALOGUE.items():
+        assert placeholders(english) == placeholders(chinese), message
+
+
+def test_every_sentence_is_one_line_and_not_empty() -> None:
+    for message, sentences in CATALOGUE.items():
+        assert all(s and s == s.strip() and "\n" not in s for s in sentences), message
 
 
 def test_sentences_longer_than_a_label_are_translated() -> None:
@@ -91,7 +95,8 @@ def unused(sources: list[str]) -> set[str]:
 
 
 def test_every_sentence_is_said_somewhere() -> None:
-    assert unused([s.read_text(encoding="utf-8") for s in SOURCES if s.name != "catalogue.py"]) == set()
+    speakers = [source for source in SOURCES if source.parent.name != "sentences"]
+    assert unused([source.read_text(encoding="utf-8") for source in speakers]) == set()
 
 
 def test_an_unused_sentence_would_be_found() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from nanwatch.stable.sentences import sentence
+from nanwatch.messages import say
 
 
 def require_floating(where: str, **tensors: Tensor) -> None:
@@ -19,21 +19,23 @@ def require_floating(where: str, **tensors: Tensor) -> None:
             found = str(tensor.dtype)
         else:
             continue
-        raise ValueError(sentence("not_floating", where=where, name=name, found=found))
+        raise ValueError(say("stable.not_floating", where=where, name=name, found=found))
 
 
 def require_mask(where: str, mask: Tensor, shape: Sequence[int]) -> None:
     """A bool tensor that broadcasts to `shape`."""
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
         found = str(mask.dtype) if isinstance(mask, Tensor) else f"a {type(mask).__name__}"
-        raise ValueError(sentence("mask_dtype", where=where, found=found))
+        raise ValueError(say("stable.mask_dtype", where=where, found=found))
     require_shape(where, "mask", mask.shape, shape)
 
 
 def require_shape(where: str, name: str, found: Sequence[int], shape: Sequence[int]) -> None:
     """Something of shape `found` must broadcast to exactly `shape`."""
     if not broadcasts(found, shape):
-        raise ValueError(sentence("shape", where=where, name=name, found=tuple(found), expected=tuple(shape)))
+        raise ValueError(
+            say("stable.shape", where=where, name=name, found=tuple(found), expected=tuple(shape))
+        )
 
 
 def broadcasts(found: Sequence[int], shape: Sequence[int]) -> bool:
@@ -58,10 +60,12 @@ def require_number(
     upper = f" <= {most:g}" if most < math.inf else " < inf"
     expected = f"{lower}{name}{upper}"
     raise ValueError(
-        sentence("number", where=where, name=name, found=value, expected=expected, example=example)
+        say("stable.number", where=where, name=name, found=value, expected=expected, example=example)
     )
 
 
 def require_choice(where: str, name: str, value: str, choices: Sequence[str]) -> None:
     if value not in choices:
-        raise ValueError(sentence("choice", where=where, name=name, found=value, choices=", ".join(choices)))
+        raise ValueError(
+            say("stable.choice", where=where, name=name, found=value, choices=", ".join(choices))
+        )

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from nanwatch.messages import say
 from nanwatch.stable.arguments import require_floating, require_number, require_shape
-from nanwatch.stable.sentences import sentence
 
 
 def attention(
@@ -73,13 +73,13 @@ def _require_arguments(query: Tensor, key: Tensor, value: Tensor, dropout: float
     require_number("attention", "dropout", dropout, least=0.0, most=1.0, example=0.1)
     shapes = [tuple(t.shape) for t in (query, key, value)]
     if min(map(len, shapes)) < 2 or query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
-        raise ValueError(sentence("attention_shapes", query=shapes[0], key=shapes[1], value=shapes[2]))
+        raise ValueError(say("stable.attention_shapes", query=shapes[0], key=shapes[1], value=shapes[2]))
 
 
 def _require_mask(query: Tensor, key: Tensor, mask: Tensor) -> None:
     if not isinstance(mask, Tensor):
-        raise ValueError(sentence("attention_mask_dtype", found=f"a {type(mask).__name__}"))
+        raise ValueError(say("stable.attention_mask_dtype", found=f"a {type(mask).__name__}"))
     if mask.dtype != torch.bool and not mask.dtype.is_floating_point:
-        raise ValueError(sentence("attention_mask_dtype", found=mask.dtype))
+        raise ValueError(say("stable.attention_mask_dtype", found=mask.dtype))
     scores = (*query.shape[:-1], key.shape[-2])
     require_shape("attention", "mask", mask.shape, scores)

@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from nanwatch.messages import say
 from nanwatch.stable.arguments import require_floating, require_number
 from nanwatch.stable.limits import largest_of, scale_of, wide_dtype, widened
-from nanwatch.stable.sentences import sentence
 
 
 def layer_norm(
@@ -75,7 +75,7 @@ def _dims(where: str, x: Tensor, normalized_shape: Sequence[int], eps: float) ->
     count = len(normalized_shape)
     if count == 0 or tuple(x.shape[-count:]) != tuple(normalized_shape):
         found, expected = tuple(x.shape), tuple(normalized_shape)
-        raise ValueError(sentence("normalized_shape", where=where, found=found, expected=expected))
+        raise ValueError(say("stable.normalized_shape", where=where, found=found, expected=expected))
     return tuple(range(-count, 0))
 
 

@@ -12,9 +12,9 @@ import warnings
 import torch
 from torch import Tensor
 
+from nanwatch.messages import say
 from nanwatch.stable.arguments import require_floating, require_number
 from nanwatch.stable.limits import largest_of, scale_of, widened
-from nanwatch.stable.sentences import sentence
 
 
 class UnsoundProbabilitiesError(ValueError):
@@ -66,12 +66,12 @@ def sample(
 
 def _given(probabilities: Tensor | None, logits: Tensor | None) -> tuple[str, Tensor]:
     if (probabilities is None) == (logits is None):
-        raise ValueError(sentence("one_of_two", found=0 if logits is None else 2))
+        raise ValueError(say("stable.one_of_two", found=0 if logits is None else 2))
     name, given = ("logits", logits) if logits is not None else ("probabilities", probabilities)
     assert given is not None
     require_floating("sample", **{name: given})
     if given.dim() == 0 or given.shape[-1] == 0:
-        raise ValueError(sentence("no_categories", name=name, found=tuple(given.shape)))
+        raise ValueError(say("stable.no_categories", name=name, found=tuple(given.shape)))
     return name, given
 
 
@@ -96,16 +96,16 @@ def _unsound(rows: Tensor, usable: Tensor, is_logits: bool) -> Tensor:
 def _report(name: str, rows: Tensor, usable: Tensor, bad: Tensor, repair: bool) -> None:
     numbers = bad.nonzero().flatten().tolist()
     row, probabilities = rows[numbers[0]], name == "probabilities"
-    counts = sentence(
-        "counts",
+    counts = say(
+        "stable.counts",
         nan=int(row.isnan().sum()),
         inf=int((row.isinf() if probabilities else row == math.inf).sum()),
         negative=int((row < 0).sum()) if probabilities else 0,
         usable=int(usable[numbers[0]].sum()),
         size=row.numel(),
     )
-    message = "repaired_rows" if repair else "unsound_rows"
-    text = sentence(message, name=name, bad=len(numbers), rows=len(rows), row=numbers[0], counts=counts)
+    message = "stable.repaired_rows" if repair else "stable.unsound_rows"
+    text = say(message, name=name, bad=len(numbers), rows=len(rows), row=numbers[0], counts=counts)
     if not repair:
         raise UnsoundProbabilitiesError(text, numbers)
     warnings.warn(text, RuntimeWarning, stacklevel=3)

@@ -1,0 +1,1 @@
+"""The sentences, one file per subject; `messages/catalogue.py` puts them together."""
