@@ -32,6 +32,7 @@ MOST_OPTIMIZERS = 4
 LARGE = 100.0
 """A weight this many times its usual size has grown."""
 FEWEST_PASSES = 6
+FAR_ORDERS = 8
 MOST_HOPS = 4000
 BRANCH = 4
 """Ops between an addition and the weights of the branch that it adds."""
@@ -208,6 +209,11 @@ class Passes:
     @property
     def orders(self) -> float:
         return math.log10(self.sizes[-1] / self.sizes[0])
+
+    @property
+    def far(self) -> bool:
+        """Grown by more than what layers of a sound model do to a value."""
+        return self.orders >= FAR_ORDERS
 
     @property
     def steady(self) -> bool:

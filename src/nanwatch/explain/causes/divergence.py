@@ -141,8 +141,7 @@ def _pass_by_pass(case: Case) -> Claim | None:
     if passes is None:
         return None
     narrow = case.birth is not None and case.birth.narrow
-    far = passes.orders >= (3 if narrow else 8)
-    if not far:
+    if not (passes.far or (narrow and passes.orders >= 3)):
         return None
     text = PASSES if passes.same_place else DEPTH
     why = text.say(

@@ -62,8 +62,6 @@ NOT_AGAIN = Text(
     "the same step on the same state does not overflow again", "在同样的状态上重新运行，不再溢出"
 )
 BOUNDED = Text("the step with that operand bounded: {outcome}", "限制该运算数后重新运行：{outcome}")
-ORDERS = 8
-"""Of magnitude, through the layers of a model."""
 HUGE = 1e6
 """No training leaves a weight like that, no preprocessing a batch: something else has."""
 
@@ -120,7 +118,7 @@ def _something_else(case: Case) -> bool:
     if rise is not None and (rise.clear or rise.sudden):
         return True
     passes = passes_of(case)
-    if passes is not None and passes.orders >= ORDERS:
+    if passes is not None and passes.far:
         return True
     weights = [t for m in case.models for t in (*m.parameters(), *m.buffers())]
     given = [t for e in case.model_calls for t in tensors_in((e.args, e.kwargs))]
