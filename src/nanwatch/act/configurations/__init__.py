@@ -1,7 +1,7 @@
 """Settings of a training that stays finite, as Python files to start from: one template per framework.
 
-In a template `#: name` stands for the comment `config.name` of the catalogue, wrapped where it stands, and
-`@NAME@` for a value.
+In a template `#+ name` stands for a shared part, `#: name` for the comment `config.name` of the catalogue,
+wrapped where it stands, and `@NAME@` for a value.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from unicodedata import east_asian_width
 
+from nanwatch.act.configurations.shared_parts import PARTS
 from nanwatch.messages import say_in
 
 FRAMEWORKS = ("plain", "accelerate", "trainer", "lightning")
@@ -30,6 +31,7 @@ class Wishes:
 def configuration(framework: str, language: str, wishes: Wishes) -> str:
     """The text of the file."""
     template: str = importlib.import_module(f"nanwatch.act.configurations.{framework}").TEMPLATE
+    template = re.sub(r"^#\+ (\w+)\n", lambda found: PARTS[found[1]], template, flags=re.MULTILINE)
     values = {
         "LEARNING_RATE": repr(wishes.learning_rate),
         "CLIP_NORM": repr(wishes.clip_norm),

@@ -9,26 +9,7 @@ from transformers import BertConfig, BertForSequenceClassification, Trainer, Tra
 
 import nanwatch
 
-#: learning_rate
-LEARNING_RATE = @LEARNING_RATE@
-
-#: clip
-CLIP_NORM = @CLIP_NORM@
-
-#: total_steps
-TOTAL_STEPS = @TOTAL_STEPS@
-
-#: warmup_steps
-WARMUP_STEPS = @WARMUP_STEPS@
-
-#: weight_decay
-WEIGHT_DECAY = 0.01
-
-#: label_smoothing
-LABEL_SMOOTHING = 0.1
-
-#: batch_size
-BATCH_SIZE = 8
+#+ settings
 
 
 def make_arguments(output_dir, **settings):
