@@ -99,7 +99,7 @@ def test_a_bad_state_never_gets_the_name_of_a_good_one(
     assert Path("model.pt").read_bytes() == good
     assert sorted(os.listdir()) == ["model.nonfinite-2.pt", "model.nonfinite.pt", "model.pt"]
     kept = torch.load("model.nonfinite.pt", weights_only=False)
-    assert [n.nan for n in bad_tensors(kept)] == [1]
+    assert [b.numbers.nan for b in bad_tensors(kept)] == [1]
     first, second = capfd.readouterr().err.splitlines()
     assert "(1 NaN, 0 +Inf, 0 -Inf of" in first and "model.nonfinite.pt" in first and " model.pt," in first
     assert "(0 NaN, 1 +Inf, 0 -Inf of" in second and "model.nonfinite-2.pt" in second
@@ -383,4 +383,4 @@ def test_the_verdict_is_that_of_isfinite(state: dict[str, list[float]], dtype: t
             for name, t in tensors.items()
             if not t.isfinite().all() and not bool(((t == 0) | (t == -INF)).all())
         }
-    assert {n.name for n in bad_tensors(tensors)} == expected
+    assert {b.numbers.name for b in bad_tensors(tensors)} == expected

@@ -17,7 +17,7 @@ from nanwatch.act.after_import import AfterImport
 from nanwatch.act.agreement import Agreement
 from nanwatch.act.distributed_saves import gate_distributed_saves
 from nanwatch.act.framework_saves import Frameworks
-from nanwatch.act.judging import Judge
+from nanwatch.act.judging import Judge, Told
 from nanwatch.act.safetensors_saves import gate_safetensors
 from nanwatch.act.torch_saves import gate_torch_saves
 from nanwatch.watching.wrapping import Wrappers
@@ -38,9 +38,15 @@ class _Gate:
         self._later = AfterImport()
         self._agreement = Agreement()
         self._users = 0
+        self._looking_on = 0
+        """Users who want to be told and nothing else."""
 
-    def install(self) -> None:
+    def install(self, told: Told | None = None, holds_back: bool = True) -> None:
+        if told is not None:
+            _judge.told.append(told)
         self._users += 1
+        self._looking_on += not holds_back
+        _judge.holds_back = self._looking_on < self._users
         if self._users > 1:
             return
         gate_torch_saves(self._wrap, _judge)
@@ -52,8 +58,12 @@ class _Gate:
         for name, put_on in modules.items():
             self._later.do(name, partial(_put_on, put_on))
 
-    def uninstall(self) -> None:
+    def uninstall(self, told: Told | None = None, holds_back: bool = True) -> None:
+        if told in _judge.told:
+            _judge.told.remove(told)
         self._users = max(0, self._users - 1)
+        self._looking_on = max(0, self._looking_on - (not holds_back))
+        _judge.holds_back = self._looking_on < self._users or self._users == 0
         if self._users == 0:
             self._later.end()
             self._wrappers.take_off()
@@ -67,13 +77,15 @@ class _Gate:
 _gate = _Gate()
 
 
-def install() -> None:
-    """Put the gate up. Whoever calls it calls `uninstall` once: the last one takes it down."""
-    _gate.install()
+def install(told: Told | None = None, holds_back: bool = True) -> None:
+    """Put the gate up. Whoever calls it calls `uninstall` once, with the same arguments: the last one takes
+    it down. `told` is called with what was bad when a checkpoint was written, aside or not. Without
+    `holds_back` a bad one gets the name that was asked for, unless somebody else holds it back."""
+    _gate.install(told, holds_back)
 
 
-def uninstall() -> None:
-    _gate.uninstall()
+def uninstall(told: Told | None = None, holds_back: bool = True) -> None:
+    _gate.uninstall(told, holds_back)
 
 
 @contextmanager

@@ -15,7 +15,6 @@ from typing import Any
 from nanwatch.act.agreement import Agreement
 from nanwatch.act.judging import Judge
 from nanwatch.act.kept_aside import folder_aside, say_kept_aside, say_written_anyway
-from nanwatch.act.saved_state import bad_tensors
 from nanwatch.messages import say
 
 Wrap = Callable[[Any, str, Callable[[Any], Any]], None]
@@ -26,7 +25,7 @@ def gate_distributed_saves(wrap: Wrap, judge: Judge, agreement: Agreement, saver
 
     def aside_for(state: Any, path: Any, group: Any, alone: bool) -> str | None:
         """Where the folder goes instead; None if it may have its name."""
-        bad = judge.guarded(lambda: bad_tensors(state, is_state=True), None)
+        bad = judge.look(state, is_state=True)
         text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
         if text is None or "://" in text:
             if bad:
@@ -72,7 +71,8 @@ def gate_distributed_saves(wrap: Wrap, judge: Judge, agreement: Agreement, saver
                 group, alone = kwargs.get("process_group"), bool(kwargs.get("no_dist", False))
                 aside = judge.guarded(lambda: aside_for(state, path, group, alone), None)
                 checkpoint_id = checkpoint_id if aside is None else aside
-            return original(executor, staged, checkpoint_id=checkpoint_id, **kwargs)
+            with judge.telling():
+                return original(executor, staged, checkpoint_id=checkpoint_id, **kwargs)
 
         return execute_save
 

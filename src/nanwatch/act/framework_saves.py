@@ -16,7 +16,7 @@ from torch import nn
 from nanwatch.act.agreement import Agreement
 from nanwatch.act.judging import Judge
 from nanwatch.act.kept_aside import file_aside, folder_aside, free_number, say_kept_aside, say_written_anyway
-from nanwatch.act.saved_state import bad_tensors, is_sharded
+from nanwatch.act.saved_state import is_sharded
 from nanwatch.messages import say
 from nanwatch.watching.shield import warn
 
@@ -57,11 +57,11 @@ class Frameworks:
             def save_checkpoint(io: Any, checkpoint: Any, path: Any, *args: Any, **kwargs: Any) -> Any:
                 bad = judge.bad_in(checkpoint)
                 where = judge.guarded(lambda: _free_file(module, os.fspath(path)), path) if bad else path
+                self._last_was_bad = bool(bad)
                 with judge.rest():
                     result = original(io, checkpoint, where, *args, **kwargs)
-                self._last_was_bad = bool(bad)
-                if bad:
-                    say_kept_aside(bad, path, where)
+                    if bad:
+                        say_kept_aside(bad, path, where)
                 return result
 
             return save_checkpoint
@@ -200,7 +200,7 @@ class Frameworks:
 
     def _together(self, state: Any, folder: str) -> str:
         """The folder for a checkpoint to which every rank adds its files."""
-        bad = self._judge.guarded(lambda: bad_tensors(state, is_state=True), None)
+        bad = self._judge.look(state, is_state=True)
         number = self._agreement.on_folder(None if bad is None else bool(bad), folder)
         if not number:
             if bad:

@@ -9,15 +9,20 @@ from typing import TypeVar
 
 from nanwatch.act.judging import Judge
 from nanwatch.act.kept_aside import file_aside, say_kept_aside, say_written_anyway
+from nanwatch.act.saved_state import BadTensor
 from nanwatch.act.whole_file import WholeFile, has_room, is_special, may_replace
 from nanwatch.messages import say
-from nanwatch.records import Numbers
 
 R = TypeVar("R")
 
 
-def write_gated(judge: Judge, target: str, bad: list[Numbers], write: Callable[[str], R]) -> R:
+def write_gated(judge: Judge, target: str, bad: list[BadTensor], write: Callable[[str], R]) -> R:
     """`write(path)`; the file ends up as `target`, or beside it when there are `bad` tensors."""
+    with judge.telling():
+        return _write(judge, target, bad, write)
+
+
+def _write(judge: Judge, target: str, bad: list[BadTensor], write: Callable[[str], R]) -> R:
     if judge.guarded(lambda: is_special(target), True):
         result = write(target)
         if bad:
@@ -52,7 +57,7 @@ def _begun(judge: Judge, target: str) -> WholeFile | None:
         return None
 
 
-def _write_bad(judge: Judge, target: str, bad: list[Numbers], write: Callable[[str], R]) -> R:
+def _write_bad(judge: Judge, target: str, bad: list[BadTensor], write: Callable[[str], R]) -> R:
     try:
         file = WholeFile(os.path.abspath(target))
     except FileNotFoundError:
@@ -70,7 +75,7 @@ def _write_bad(judge: Judge, target: str, bad: list[Numbers], write: Callable[[s
     return result
 
 
-def _write_elsewhere(target: str, bad: list[Numbers], write: Callable[[str], R]) -> R:
+def _write_elsewhere(target: str, bad: list[BadTensor], write: Callable[[str], R]) -> R:
     """No file can be made beside the target: into the system's temporary folder with it."""
     try:
         aside = os.path.join(tempfile.mkdtemp(prefix="nonfinite-"), os.path.basename(target))

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from nanwatch.act.saved_state import bad_tensors
+from nanwatch.act.saved_state import BadTensor, bad_tensors
 from nanwatch.messages import say
-from nanwatch.records import Numbers
 from nanwatch.watching.shield import describe, warn
 
 R = TypeVar("R")
+Told = Callable[[list[BadTensor]], None]
+"""Somebody who is to know of a bad checkpoint, once it is out of harm's way; may end the program."""
 
 
 class Judge:
@@ -21,6 +22,9 @@ class Judge:
     def __init__(self) -> None:
         self._thread = threading.local()
         self._complained = False
+        self.holds_back = True
+        """Else bad checkpoints are only told of, and written as if the gate were not there."""
+        self.told: list[Told] = []
 
     @property
     def resting(self) -> bool:
@@ -29,14 +33,37 @@ class Judge:
     @contextmanager
     def rest(self) -> Iterator[None]:
         """What is saved inside was judged as a whole, or is not to be judged."""
-        self._thread.depth = getattr(self._thread, "depth", 0) + 1
+        with self.telling():
+            self._thread.depth = getattr(self._thread, "depth", 0) + 1
+            try:
+                yield
+            finally:
+                self._thread.depth -= 1
+
+    def bad_in(self, saved: Any, is_state: bool = False) -> list[BadTensor]:
+        """What keeps `saved` from having its name; nothing when that cannot be found out."""
+        return [] if self.resting else self.look(saved, is_state) or []
+
+    def look(self, saved: Any, is_state: bool = False) -> list[BadTensor] | None:
+        """The same; None when it cannot be found out."""
+        bad = self.guarded(lambda: bad_tensors(saved, is_state), None)
+        self._thread.found = bad
+        return bad if bad is None or self.holds_back else []
+
+    @contextmanager
+    def telling(self) -> Iterator[None]:
+        """Once the checkpoint that was judged last is written, inside, whoever wants to know is told what was
+        bad in it."""
         try:
             yield
-        finally:
-            self._thread.depth -= 1
-
-    def bad_in(self, saved: Any, is_state: bool = False) -> list[Numbers]:
-        return [] if self.resting else self.guarded(lambda: bad_tensors(saved, is_state), [])
+        except BaseException:
+            self._thread.found = None
+            raise
+        if not self.resting:
+            found, self._thread.found = getattr(self._thread, "found", None), None
+            for told in list(self.told):
+                if found:
+                    told(found)
 
     def guarded(self, work: Callable[[], R], otherwise: R) -> R:
         """What `work` returns; `otherwise` when it fails, which is said once."""

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from nanwatch.act.saved_state import BadTensor
 from nanwatch.act.tensor_list import listed
 from nanwatch.messages import say
-from nanwatch.records import Numbers
 from nanwatch.watching.shield import warn
 
 
@@ -42,12 +42,16 @@ def _dash(number: int) -> str:
     return "" if number == 1 else f"-{number}"
 
 
-def say_kept_aside(bad: Sequence[Numbers], path: Any, aside: Any) -> None:
-    warn(say("gate.kept_aside", tensors=listed(bad), path=_text(path), aside=_text(aside)))
+def say_kept_aside(bad: Sequence[BadTensor], path: Any, aside: Any) -> None:
+    warn(say("gate.kept_aside", tensors=_listed(bad), path=_text(path), aside=_text(aside)))
 
 
-def say_written_anyway(bad: Sequence[Numbers], target: Any, why: str) -> None:
-    warn(say("gate.written_anyway", tensors=listed(bad), target=_text(target), why=why))
+def say_written_anyway(bad: Sequence[BadTensor], target: Any, why: str) -> None:
+    warn(say("gate.written_anyway", tensors=_listed(bad), target=_text(target), why=why))
+
+
+def _listed(bad: Sequence[BadTensor]) -> str:
+    return listed([each.numbers for each in bad])
 
 
 def _text(target: Any) -> str:

@@ -59,7 +59,8 @@ def gate_safetensors(wrap: Wrap, judge: Judge) -> None:
             bad = bad_in(flat, metadata)
             if bad:
                 say_written_anyway(bad, say("gate.stream"), say("gate.no_file"))
-            return original(flat, metadata=metadata)
+            with judge.telling():
+                return original(flat, metadata=metadata)
 
         return serialize
 

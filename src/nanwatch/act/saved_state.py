@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -39,7 +40,17 @@ Found = Iterator[tuple[str, Tensor, bool]]
 """Name, tensor, and whether it may be a mask."""
 
 
-def bad_tensors(saved: Any, is_state: bool = False) -> list[Numbers]:
+@dataclass(frozen=True)
+class BadTensor:
+    """A tensor of a state that is not finite."""
+
+    numbers: Numbers
+    tensor: Tensor
+    may_be_a_start: bool
+    """A buffer that is infinite throughout, as that of a running minimum before it has seen anything."""
+
+
+def bad_tensors(saved: Any, is_state: bool = False) -> list[BadTensor]:
     """The tensors of a state that are not finite, with their counts. Every tensor is read once; a second time
     only when one is bad. `is_state`: the whole object is known to be one."""
     if not isinstance(saved, HOLDS):
@@ -48,14 +59,17 @@ def bad_tensors(saved: Any, is_state: bool = False) -> list[Numbers]:
         found = list(_without_copies(_states_in(saved, "", is_state, set())))
         weights = [(name, t) for name, t, may_be_mask in found if not may_be_mask]
         others = [(name, t) for name, t, may_be_mask in found if may_be_mask]
-        bad = [n for n in _measured(others) if not n.finite and not _is_mask(n)]
+        bad = [BadTensor(n, t, _is_a_start(n)) for n, t in _measured(others) if not _is_mask(n)]
         if not all(math.isfinite(float(norm)) for norm in norms_by_device([t for _, t in weights])):
-            bad = [n for n in _measured(weights) if not n.finite] + bad
+            bad = [BadTensor(n, t, False) for n, t in _measured(weights)] + bad
         return bad
 
 
-def _measured(named: list[tuple[str, Tensor]]) -> list[Numbers]:
-    return many_numbers([t for _, t in named], [name for name, _ in named])
+def _measured(named: list[tuple[str, Tensor]]) -> list[tuple[Numbers, Tensor]]:
+    """Those that are not finite."""
+    tensors = [t for _, t in named]
+    measured = many_numbers(tensors, [name for name, _ in named])
+    return [(n, t) for n, t in zip(measured, tensors, strict=True) if not n.finite]
 
 
 def is_sharded(model: nn.Module) -> bool:
@@ -143,6 +157,10 @@ def _may_be_mask(name: str) -> bool:
 
 def _is_mask(n: Numbers) -> bool:
     return n.nan == 0 and n.posinf == 0 and n.min in (None, 0) and n.max in (None, 0)
+
+
+def _is_a_start(n: Numbers) -> bool:
+    return n.nan == 0 and n.min is None and (n.posinf == 0 or n.neginf == 0)
 
 
 def _joined(name: str, key: Any) -> str:

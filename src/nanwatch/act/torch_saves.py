@@ -62,10 +62,11 @@ def gate_torch_saves(wrap: Wrap, judge: Judge) -> None:
         def _save(obj: Any, file: Any, *args: Any, **kwargs: Any) -> Any:
             bad = judge.bad_in(obj)
             if not isinstance(file, _Target):
-                result = original(obj, file, *args, **kwargs)
-                if bad:
-                    say_written_anyway(bad, say("gate.stream"), say("gate.no_file"))
-                return result
+                with judge.telling():
+                    result = original(obj, file, *args, **kwargs)
+                    if bad:
+                        say_written_anyway(bad, say("gate.stream"), say("gate.no_file"))
+                    return result
 
             def write(path: str) -> Any:
                 with file.opened(path) as opened:

@@ -22,6 +22,7 @@ from nanwatch.act import checkpoint_gate
 from nanwatch.act.alarm import Alarm
 from nanwatch.act.policy import Decisions, Policy, action_of, policy_of
 from nanwatch.act.precautions import Precautions
+from nanwatch.act.saved_state import BadTensor
 from nanwatch.adapters.died_of import behind
 from nanwatch.adapters.explaining import explained
 from nanwatch.adapters.run_record import describe_run, now, sentence_of
@@ -82,6 +83,7 @@ class Session:
         self.folder: RunFolder | None = None
         self._log_broken = False
         self._gated = False
+        self._told_of_checkpoint = False
         self._said_skipped = False
         self.precautions: Precautions | None = None
         self._told_of_other_rank = False
@@ -111,7 +113,7 @@ class Session:
         finally:
             if self._gated:
                 self._gated = False
-                checkpoint_gate.uninstall()
+                checkpoint_gate.uninstall(self._bad_checkpoint, not self.policy.observe)
             if self.precautions is not None:
                 self.precautions.close()
             if self.folder is not None:
@@ -163,8 +165,8 @@ class Session:
         try:
             where = None if self.folder is None else self.folder.path / "last-good"
             self.precautions = Precautions(self.policy, where, every, early_warning, kept)
-            if gate and not self.policy.observe:
-                checkpoint_gate.install()
+            if gate:
+                checkpoint_gate.install(self._bad_checkpoint, not self.policy.observe)
                 self._gated = True
         except NanwatchError:
             raise
@@ -205,7 +207,10 @@ class Session:
         if located is None:
             return None
         damaged = located.phase == "weights" and not self.watcher.lockstep.groups
-        decided = self._decide(trouble.step, can_skip, damaged)
+        if trouble.seen_in == "checkpoint":
+            decided = self._decide_on_checkpoint()
+        else:
+            decided = self._decide(trouble.step, can_skip, damaged)
         incident = self._incident(located, action_of(decided), trouble.seen_in)
         if trouble.parts and incident.action == "skipped":
             incident = self._keep_good_parts(incident, trouble)
@@ -218,6 +223,20 @@ class Session:
     def _decide(self, step: int, can_skip: bool, damaged: bool = False) -> str:
         can_roll_back = self.precautions is not None and self.precautions.ready
         return self.decisions.decide(step, can_skip, can_roll_back, damaged)
+
+    def _bad_checkpoint(self, bad: list[BadTensor]) -> None:
+        """The gate has found a state that is not finite. The first one is looked into; not what is saved once
+        the program was stopped, nor what may just not have begun."""
+        named = [(b.numbers.name or "", b.tensor) for b in bad if not b.may_be_a_start]
+        if named and not self._told_of_checkpoint and not self.stopped_by_incident:
+            self._told_of_checkpoint = True
+            self.watcher.checkpoint_is_bad(named)
+
+    def _decide_on_checkpoint(self) -> str:
+        """To skip a step or go back helps nothing here: that is done at the next step, if it is bad too. Of
+        several ranks none stops alone."""
+        alone = not torch.distributed.is_available() or not torch.distributed.is_initialized()
+        return "raise" if alone and self.policy.in_the_watchers_words == "raise" else "observe"
 
     def _go_back(self) -> None:
         """To the last good state; if there is none after all, the program stops here."""

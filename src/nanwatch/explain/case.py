@@ -161,8 +161,8 @@ class Case:
         from nanwatch.explain.experiments import EXPERIMENTS
 
         experiment = EXPERIMENTS[name]
-        if not experiment.applies(self):
-            return Outcome(None, "")
+        if self.trouble.seen_in == "checkpoint" or not experiment.applies(self):
+            return Outcome(None, "")  # what was saved is no part of what is run again
         if self.budget.spent:
             return Outcome(None, "")
         if self._progress is not None:

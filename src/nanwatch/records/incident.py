@@ -13,7 +13,17 @@ KINDS = ("nan", "inf", "index")
 PHASES = ("data", "weights", "forward", "loss", "backward", "optimizer")
 CERTAINTIES = ("proved", "likely", "possible", "unknown")
 ACTIONS = ("raised", "skipped", "rolled-back", "observed", "zeroed")
-SEEN_IN = ("loss", "gradients", "output", "weights", "exception", "trace", "hyperparameter", "rank")
+SEEN_IN = (
+    "loss",
+    "gradients",
+    "output",
+    "weights",
+    "exception",
+    "trace",
+    "hyperparameter",
+    "rank",
+    "checkpoint",
+)
 LOCATED_BY = ("live trace", "replay", "recorded facts")
 
 
@@ -113,7 +123,8 @@ class Incident:
     seen_in: str = ""
     """What showed the bad value: "loss", "gradients", "output" (of the root module), "weights" (an update
     made them bad), "exception" (the program died of it), "trace" (a silently wrong result, or
-    `nanwatch.trace()`), "hyperparameter" (a learning rate), "rank" (only another rank's step is bad)."""
+    `nanwatch.trace()`), "hyperparameter" (a learning rate), "rank" (only another rank's step is bad), "checkpoint" (what
+    the program saved)."""
     located_by: str = ""
     """How the birth was found: "live trace", "replay", "recorded facts"."""
     travel: tuple[Hop, ...] = ()

@@ -26,6 +26,8 @@ from nanwatch.watching.storages import key_of
 from nanwatch.watching.tape import Entry, tensors_in
 from nanwatch.watching.trouble import LastUpdate, Trouble
 
+SHOWN_IN_PHASE = {"loss": "loss", "gradients": "backward", "weights": "weights", "checkpoint": "weights"}
+
 
 def locate(trouble: Trouble, calls: ModuleCalls) -> Located | None:
     """None when it was no trouble after all: every infinity was on purpose, or a GradScaler's search."""
@@ -75,7 +77,7 @@ def _from_live_trace(trouble: Trouble, live: LiveTracer, roles: Roles) -> Locate
         return None  # from a backward, which is not traced live
     if blame.outside is not None and roles.computed(blame.outside.key):
         return None
-    if trouble.seen_in in ("output", "exception") and _on_purpose(tracer.trace, sinks):
+    if trouble.seen_in in ("output", "exception", "checkpoint") and _on_purpose(tracer.trace, sinks):
         return _Healthy()
     return _located(trouble, tracer, live, roles, blame, sinks, "live trace")
 
@@ -131,7 +133,7 @@ def _bad_of(trouble: Trouble, again: Again) -> tuple[list[torch.Tensor], bool]:
     losses = [t for t in again.losses if measurable(t) and not is_finite(t)]
     if losses:
         return losses, False
-    if trouble.seen_in == "weights":
+    if trouble.seen_in in ("weights", "checkpoint"):
         return [t for _, t in trouble.sinks], False
     if trouble.seen_in in ("output", "exception"):
         outputs = [t for t in again.outputs if measurable(t) and not is_finite(t)]
@@ -150,7 +152,7 @@ def _not_again(trouble: Trouble, again: Again) -> Located:
         return replace(found, by="recorded facts")
     shown = [t for name, t in trouble.sinks if name == "loss"] or [t for _, t in trouble.sinks]
     kind = kind_of([numbers(t) for t in shown]) or "nan"
-    phase = {"loss": "loss", "gradients": "backward", "weights": "weights"}.get(trouble.seen_in, "forward")
+    phase = SHOWN_IN_PHASE.get(trouble.seen_in, "forward")
     entry = next((e for e in reversed(trouble.tape.entries) if e.kind != "write"), None)
     first = next((e for e in trouble.tape.entries if e.kind != "write" and _shows_bad(e)), None)
     if first is not None and phase in ("loss", "forward"):
@@ -219,7 +221,7 @@ def _located(
         phase = "loss" if unwanted.after_root else "data"
         found = _made_outside(trouble, unwanted, phase, (), roles, [])
         return replace(found, by=by, travel=(hop_of(blame.op), *travel), hidden=hidden)
-    into_weights = _writes_weights(blame.op, path, roles)
+    into_weights = _writes_weights(blame.op, path, roles) or _made_to_be_saved(blame.op, trouble)
     if blame.outside is not None and blame.op.phase == "optimizer":
         into_weights = True  # an earlier bad update, which was let through
     if blame.outside is not None and not (into_weights and not roles.weight(blame.outside.key)):
@@ -261,6 +263,11 @@ def _writes_weights(op: Op, path: list[Op], roles: Roles) -> bool:
     return any(roles.weight(operand.key) for o in outside for operand in o.bad_outputs)
 
 
+def _made_to_be_saved(op: Op, trouble: Trouble) -> bool:
+    """What the program's own code makes for a checkpoint are weights to be: a copy in half precision."""
+    return trouble.seen_in == "checkpoint" and not op.modules and op.phase in ("data", "loss")
+
+
 def _phase(op: Op, trouble: Trouble, path: list[Op]) -> str:
     if op.phase in ("loss", "data") and not op.modules and owners_of(op.stack, ()):
         return "forward"
@@ -284,7 +291,7 @@ def _brought_in(
     """A tensor that was bad before any traced op read it: a weight, the batch, a loaded file."""
     weight = roles.weight(operand.key)
     tensor = operand.value
-    phase = "weights" if weight else ("backward" if trouble.seen_in == "gradients" else "data")
+    phase = "weights" if weight else {**SHOWN_IN_PHASE, "loss": "data"}.get(trouble.seen_in, "data")
     samples: tuple[int, ...] = ()
     if phase == "data":
         samples = bad_rows_of_batch(trouble.tape) or bad_rows(tensor, trouble.tape, folded=False)
@@ -299,13 +306,18 @@ def _brought_in(
         if op is not None:
             notes = [*notes, say("watch.update_made_again")]
             return _made_outside(trouble, op, "optimizer", (), roles, notes)
-    stack = stack or (() if weight else roles.first_use(operand.key))
-    name = weight.name if weight else roles.argument_name(operand.key)
+    stack = stack or (() if phase == "weights" else roles.first_use(operand.key))
+    name = weight.name if weight else roles.argument_name(operand.key) or _saved_as(operand.key, trouble)
     birth = birth_at(stack, None, weight.module if weight else None)
     birth = replace(birth, outputs=(replace(operand.numbers, name=name),), samples=samples)
     return Located(
         trouble.step, kind_of([operand.numbers]) or "nan", phase, birth, "replay", notes=list(notes)
     )
+
+
+def _saved_as(key: int, trouble: Trouble) -> str | None:
+    saved = trouble.sinks if trouble.seen_in == "checkpoint" else ()
+    return next((name for name, tensor in saved if key_of(tensor) == key), None)
 
 
 def _made_outside(

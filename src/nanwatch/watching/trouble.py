@@ -32,7 +32,7 @@ class Trouble:
 
     step: int
     seen_in: str
-    """"loss", "gradients", "output", "weights", "exception", or "trace"."""
+    """"loss", "gradients", "output", "weights", "exception", "trace" or "checkpoint"."""
     tape: Tape
     earlier: tuple[Tape, ...] = ()
     sinks: list[tuple[str, torch.Tensor]] = field(default_factory=list)

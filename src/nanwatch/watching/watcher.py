@@ -455,6 +455,12 @@ class Watcher:
         self.good_parts = trouble.good_parts
         return outcome
 
+    def checkpoint_is_bad(self, bad: list[tuple[str, torch.Tensor]]) -> None:
+        """The program has saved these."""
+        if threading.get_ident() == self._home and not self._closed and not self.shield.busy:
+            self.shield.run(self.trouble, "checkpoint", bad, prevented=False)
+            self.quiet_done()
+
     def send(self, trouble: Trouble) -> tuple[str | None, BaseException | None]:
         trouble.last_update = self.updates.last
         trouble.arrivals = self._arrivals

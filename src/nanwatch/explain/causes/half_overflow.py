@@ -122,6 +122,8 @@ def _why(birth: BirthOp) -> str:
 
 
 def remedies(case: Case) -> list[Remedy]:
+    if case.trouble.seen_in == "checkpoint":
+        return offer(case, "bfloat16-cast")
     if case.phase == "backward":
         return offer(case, "use-grad-scaler", "bfloat16", "full-precision")
-    return offer(case, "upcast-op", "bfloat16", "full-precision")
+    return offer(case, "upcast-op", "bfloat16-cast", "bfloat16", "full-precision")

@@ -7,6 +7,7 @@ expression becomes, and what the call becomes, or None where it does not fit.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -192,7 +193,25 @@ def bounded_exp(case: Case) -> Repair | None:
 
 
 def upcast_op(case: Case) -> Repair | None:
+    if case.birth is not None and case.birth.name == "_to_copy":
+        return None  # the conversion itself leaves the range
     return wrapped(case, 0, lambda x: f"{x}.float()", lambda x: x.float() if _tensor(x) else x)
+
+
+def bfloat16_cast(case: Case) -> Repair | None:
+    """`x.half()`, `x.to(torch.float16)`: a conversion whose value float16 cannot hold."""
+    if case.located.op is None or case.birth is None or case.birth.name != "_to_copy":
+        return None
+    expression = expression_at(case.located.op.stack)
+    if expression is None or not isinstance(expression.node, ast.Call):
+        return None
+    whole = expression.text_of(expression.node)
+    new = re.sub(r"\.half\(\)$", ".bfloat16()", re.sub(r"\btorch\.(float16|half)\b", "torch.bfloat16", whole))
+
+    def call(function: Call) -> Call:
+        return lambda x, *args, **kwargs: function(x, *args, **{**kwargs, "dtype": torch.bfloat16})
+
+    return None if new == whole else Repair(expression, expression.node, new, call)
 
 
 def safe_masked_softmax(case: Case) -> Repair | None:
@@ -305,6 +324,7 @@ REPAIRS: dict[str, Callable[[Case], Repair | None]] = {
     "clamp-domain": clamp_domain,
     "bounded-exp": bounded_exp,
     "upcast-op": upcast_op,
+    "bfloat16-cast": bfloat16_cast,
     "safe-masked-softmax": safe_masked_softmax,
     "guarded-mean": guarded_mean,
     "double-where": double_where,

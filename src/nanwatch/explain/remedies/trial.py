@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from nanwatch.explain.remedies.op_alone import holds_alone, is_all_that_counts
 from nanwatch.explain.remedies.repairs import Repair
 from nanwatch.explain.remedies.source_edit import diff_of, edited
 from nanwatch.replay.again import Again, Changes
@@ -34,6 +35,8 @@ def tried(case: Case, repair: Repair) -> Trial:
     from nanwatch.explain.case import OutOfTime
 
     diff = diff_of(repair.expression, repair.source)
+    if case.trouble.seen_in == "checkpoint":  # which is no part of what is run again
+        return Trial(holds_alone(case, repair) if is_all_that_counts(case) else None, diff)
     try:
         with edited(repair.expression, repair.source) as in_function:
             inside = in_function and _runs_in_a_module(case)

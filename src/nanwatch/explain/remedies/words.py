@@ -37,6 +37,10 @@ EDITS: dict[str, Text] = {
         "Do this operation in float32.",
         "用 float32 做这一步运算。",
     ),
+    "bfloat16-cast": Text(
+        "Convert to bfloat16 instead: it has the range of float32.",
+        "改为转换成 bfloat16：它的数值范围与 float32 相同。",
+    ),
     "safe-masked-softmax": Text(
         "Give a row in which everything is masked zeros instead of 0/0 (nanwatch.stable.masked_softmax "
         "does the same).",

@@ -75,6 +75,7 @@ SENTENCES: dict[str, tuple[str, str]] = {
     "screen.seen.trace": ("trace", "trace"),
     "screen.seen.hyperparameter": ("learning rate", "学习率"),
     "screen.seen.rank": ("another rank", "另一个 rank"),
+    "screen.seen.checkpoint": ("a checkpoint that was saved", "所保存的检查点"),
     "screen.by.live trace": ("live trace", "实时 trace"),
     "screen.by.replay": ("replay of the step", "重放该步"),
     "screen.by.recorded facts": ("recorded facts", "运行记录"),
