@@ -15,6 +15,7 @@ from nanwatch.records import Numbers
 from nanwatch.replay.again import Changes
 from nanwatch.replay.blame import looks_like_mask
 from nanwatch.replay.op_call import OpCall
+from nanwatch.replay.op_facts import CASTS
 from nanwatch.replay.trace import Op, Operand
 from nanwatch.replay.tracer import OpTracer
 from nanwatch.watching.storages import key_of
@@ -160,7 +161,7 @@ def _exponentials_of_nothing(case: Case) -> MaskedRow | None:
     lineage = case.lineage
     node = lineage.node_of(case.birth.op)
     total = None if node is None else lineage.maker(node, case.mechanism.operand)
-    while total is not None and total.base in ("clamp", "clamp_min", "_to_copy", "unsqueeze", "expand"):
+    while total is not None and total.base in ("clamp", "clamp_min", *CASTS, "unsqueeze", "expand"):
         total = lineage.maker(total, "self")
     if total is None or total.base != "sum":
         return None

@@ -247,7 +247,7 @@ class Witness(OpTracer):
             keys=[key_of(t) for t in made],
             returned=float(call.outputs) if isinstance(call.outputs, (bool, int, float)) else None,
             op=last if last >= first and last in self.trace.ops else None,
-            is_view=facts.is_view,
+            is_view=call.is_view,
         )
         if node is None:
             before = call.before
@@ -261,6 +261,6 @@ class Witness(OpTracer):
         if known is None or called_from(self.lineage.nodes[known].stack, found.stack):
             self.lineage.by_sequence[number] = self._count
         self.lineage.nodes[self._count] = found
-        if not facts.is_view:
+        if not found.is_view:
             for tensor in made:
                 self._makers.put(tensor, self._count)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from nanwatch.explain.birth import BirthOp
+from nanwatch.replay.op_facts import CASTS
 
 DIVIDE_BY_ZERO, LOG_OF_ZERO, INVALID_DOMAIN = "divide-by-zero", "log-of-zero", "invalid-domain"
 OVERFLOW, INF_ARITHMETIC, MASKED_ROW = "overflow", "inf-arithmetic", "masked-row"
@@ -347,7 +348,8 @@ def _values(birth: BirthOp, name: str) -> torch.Tensor | None:
     if tensor is None:
         number = birth.number(name)
         return None if number is None else torch.tensor([number], dtype=torch.float64)
-    if not tensor.is_floating_point() or tensor.layout is not torch.strided:
+    counts = birth.name in CASTS  # an integer is a value there, and not an index
+    if not (tensor.is_floating_point() or counts) or tensor.layout is not torch.strided:
         return None
     found = birth.at_bad(name)
     if found is None:

@@ -10,6 +10,7 @@ import torch
 
 from nanwatch.records import Numbers
 from nanwatch.replay.op_facts import OpFacts, output_tensors
+from nanwatch.watching.storages import key_of
 
 
 @dataclass(slots=True)
@@ -31,6 +32,14 @@ class OpCall:
     """Of autograd, in a backward."""
     frame: FrameType
     """The one that called it."""
+
+    @property
+    def is_view(self) -> bool:
+        """Whether it only hands on memory that it was given."""
+        if not self.facts.is_view or not self.facts.may_copy:
+            return self.facts.is_view
+        given = {key_of(tensor) for _, tensor in self.inputs}
+        return all(key_of(tensor) in given for tensor in output_tensors(self.outputs))
 
     @property
     def written(self) -> list[torch.Tensor]:

@@ -18,6 +18,9 @@ OVERWRITES = frozenset(
 )
 """In-place ops whose result does not depend on what was there before."""
 
+CASTS = frozenset("_to_copy to type_as".split())
+"""Conversions; inference mode shows the last two whole."""
+
 UPDATED_BY_NAME = ("running_mean", "running_var")
 """Arguments that batch norm writes although its schema does not say so."""
 
@@ -30,6 +33,8 @@ class OpFacts:
     allocates: bool
     brings_in: bool
     is_view: bool
+    may_copy: bool
+    """A view by its schema that copies where it must: `to`, `reshape`, as inference mode shows them whole."""
     names: tuple[str, ...]
 
     def writes(self, name: str) -> bool:
@@ -51,6 +56,7 @@ def op_facts(function: Any) -> OpFacts:
         allocates=base.startswith(ALLOCATES[:2]) or base in ALLOCATES,
         brings_in=base in BRINGS_IN,
         is_view=bool(function.is_view),
+        may_copy=function.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd),
         names=names,
     )
 

@@ -187,7 +187,7 @@ class OpTracer(TorchDispatchMode):
             self._note_arrival(results, place[0])
             return
         tainted = bool(self.writers) and any(self.writers.get(t) is not None for _, t in call.inputs)
-        if facts.is_view and not tainted:
+        if not tainted and call.is_view:
             return
         bad = any(measurable(t) and not self._looks_finite(t, phase) for t in results)
         if not bad:
@@ -340,7 +340,7 @@ class OpTracer(TorchDispatchMode):
             outputs=[Operand(numbers(_with_values(t)), key_of(t)) for t in results],
             constants=infinite_constants(call.arguments),
             arguments=plain_arguments(call.arguments),
-            is_view=facts.is_view,
+            is_view=call.is_view,
             after_root=self.after_root,
         )
         op.usual = bool(self.usual) and op.site in self.usual

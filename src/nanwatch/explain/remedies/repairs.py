@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from nanwatch.explain.mechanism import WITHIN_ONE
+from nanwatch.explain.mechanism import LOGS, WITHIN_ONE
 from nanwatch.explain.remedies.source_edit import Expression, expression_at
+from nanwatch.replay.op_facts import CASTS
 
 if TYPE_CHECKING:
     from nanwatch.explain.case import Case
@@ -116,7 +117,16 @@ def _tensor(value: Any) -> bool:
     return isinstance(value, torch.Tensor)
 
 
+def _names(case: Case) -> set[str]:
+    """The birth op, and the function whose derivative it is."""
+    if case.birth is None or case.located.op is None:
+        return set()
+    return {case.birth.name, (case.located.op.node or "").partition("Backward")[0].lower()}
+
+
 def clamp_log(case: Case) -> Repair | None:
+    if not _names(case) & set(LOGS):
+        return None
     least = smallest_of(case)
     return wrapped(case, 0, lambda x: f"{x}.clamp_min({least:g})", lambda x: x.clamp_min(least))
 
@@ -174,8 +184,7 @@ def clamp_domain(case: Case) -> Repair | None:
     """The operand of the birth op, or of the function whose derivative it is, off the edge of the domain."""
     if case.birth is None or case.located.op is None:
         return None
-    derived_from = (case.located.op.node or "").partition("Backward")[0].lower()
-    names = {case.birth.name, derived_from}
+    names = _names(case)
     off = 1e-3 if case.birth.narrow else 1e-6
     if names & set(WITHIN_ONE):
         edge = 1 - off
@@ -193,14 +202,14 @@ def bounded_exp(case: Case) -> Repair | None:
 
 
 def upcast_op(case: Case) -> Repair | None:
-    if case.birth is not None and case.birth.name == "_to_copy":
+    if case.birth is not None and case.birth.name in CASTS:
         return None  # the conversion itself leaves the range
     return wrapped(case, 0, lambda x: f"{x}.float()", lambda x: x.float() if _tensor(x) else x)
 
 
 def bfloat16_cast(case: Case) -> Repair | None:
     """`x.half()`, `x.to(torch.float16)`: a conversion whose value float16 cannot hold."""
-    if case.located.op is None or case.birth is None or case.birth.name != "_to_copy":
+    if case.located.op is None or case.birth is None or case.birth.name not in CASTS:
         return None
     expression = expression_at(case.located.op.stack)
     if expression is None or not isinstance(expression.node, ast.Call):
