@@ -1,13 +1,22 @@
 """Tests that need CUDA carry the marker `gpu` and are skipped without it. Property tests try the same
-examples each time, so that a change is what makes them fail; with NEW_EXAMPLES set they look for others."""
+examples each time, so that a change is what makes them fail; with NEW_EXAMPLES set they look for others.
+Programs run in one nursery per process of pytest, where the start of Python is not what is tested."""
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import settings
+
+sys.path.insert(0, str(Path(__file__).parent / "cases"))
+
+from nursery import Nursery
 
 settings.register_profile("the same examples", derandomize=True)
 if not os.environ.get("NEW_EXAMPLES"):
@@ -20,3 +29,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason="needs CUDA"))
+
+
+def pytest_collection_finish() -> None:
+    """What was imported for all the tests is no garbage: whoever looks for objects need not pass it."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[Nursery]:
+    with Nursery() as running:
+        yield running

@@ -17,6 +17,7 @@ from torch import nn
 sys.path.insert(0, str(Path(__file__).parents[1] / "watching"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))
 
+from nursery import Nursery
 from small_training import assert_same, state_of
 from workshop import Workshop
 
@@ -188,8 +189,8 @@ def test_rates_of_a_schedule() -> None:
     assert plain.param_groups[0]["lr"] == pytest.approx(0.1 * 0.1 / 2)
 
 
-def test_from_the_command_line(tmp_path: Path) -> None:
-    workshop = Workshop(tmp_path)
+def test_from_the_command_line(tmp_path: Path, nursery: Nursery) -> None:
+    workshop = Workshop(tmp_path, nursery)
     workshop.write(
         "train.py",
         """

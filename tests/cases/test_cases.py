@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +35,6 @@ def skip_without(needs: str | None) -> None:
 
         if not torch.cuda.is_available():
             pytest.skip("needs a GPU")
-
-
-@pytest.fixture(scope="session")
-def nursery() -> Iterator[Nursery]:
-    with Nursery() as running:
-        yield running
 
 
 def watched(

@@ -13,6 +13,15 @@ from pathlib import Path
 import pytest
 from workshop import Workshop, environment
 
+
+@pytest.fixture
+def workshop(tmp_path: Path) -> Workshop:
+    """Without a nursery: here Python's own start and end are what is compared."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    return Workshop(folder)
+
+
 FACTS = """
     import os, sys, re
     print(__name__, __file__, sys.argv, sys.path[0], __package__, __cached__, __doc__)

@@ -1,4 +1,4 @@
-"""The same program under `python` and under `nanwatch run`, as real processes."""
+"""The same program under `python` and under `nanwatch run`: as real processes, or in a nursery."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+
+from nursery import Nursery
 
 LIMIT = 60
 Done = subprocess.CompletedProcess[str]
@@ -19,10 +21,12 @@ def environment(**more: str) -> dict[str, str]:
 
 
 class Workshop:
-    """A folder with the test's files, and ways to run them."""
+    """A folder with the test's files, and ways to run them.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    With a nursery, scripts and nanwatch run there, which is sooner; without one each starts Python."""
+
+    def __init__(self, folder: Path, nursery: Nursery | None = None) -> None:
+        self.folder, self.nursery = folder, nursery
         self.runs = folder.parent / "runs"
 
     def write(self, name: str, text: str) -> Path:
@@ -32,8 +36,11 @@ class Workshop:
         return path
 
     def call(self, *command: str | Path, input: str | None = None, cwd: Path | None = None) -> Done:
+        words = [str(word) for word in command]
+        if self.nursery is not None and (words[0].endswith(".py") or words[:2] == ["-m", "nanwatch"]):
+            return self.nursery.run(words, cwd or self.folder, input or "")
         return subprocess.run(
-            [sys.executable, *map(str, command)],
+            [sys.executable, *words],
             cwd=cwd or self.folder,
             env=environment(),
             input=input,

@@ -12,6 +12,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))
 
+from nursery import Nursery
 from workshop import Workshop
 
 import nanwatch
@@ -25,8 +26,8 @@ IncidentOf = Callable[..., Incident]
 
 
 @pytest.fixture
-def workshop(tmp_path: Path) -> Workshop:
-    return Workshop(tmp_path)
+def workshop(tmp_path: Path, nursery: Nursery) -> Workshop:
+    return Workshop(tmp_path, nursery)
 
 
 @pytest.fixture

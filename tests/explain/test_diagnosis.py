@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,12 +17,6 @@ from nursery import Nursery
 
 from nanwatch.explain.causes import CAUSES, IDS
 from nanwatch.records import Incident, from_json
-
-
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with Nursery() as running:
-        yield running
 
 
 def test_the_list_is_the_one_of_the_programs() -> None:

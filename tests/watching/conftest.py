@@ -10,16 +10,17 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "cli"))
 
+from nursery import Nursery
 from workshop import Workshop
 
 import nanwatch
 
 
 @pytest.fixture
-def workshop(tmp_path: Path) -> Workshop:
+def workshop(tmp_path: Path, nursery: Nursery) -> Workshop:
     folder = tmp_path / "work"
     folder.mkdir()
-    return Workshop(folder)
+    return Workshop(folder, nursery)
 
 
 @pytest.fixture(autouse=True)
