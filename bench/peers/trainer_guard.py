@@ -18,7 +18,7 @@ IMPORTS = ()
 
 
 def applies(script: Path) -> bool:
-    return bool(re.search(r"\bTrainer\(", script.read_text())) and "transformers" in script.read_text()
+    return bool(re.search(r"^from transformers import\b.*\bTrainer\b", script.read_text(), re.MULTILINE))
 
 
 @contextlib.contextmanager
