@@ -8,9 +8,10 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent.parent / "cli"))
 sys.path.insert(0, str(Path(__file__).parent.parent / "watching"))
 
+from nursery import Nursery
 from together import Together
 
 
 @pytest.fixture
-def together(tmp_path: Path) -> Together:
-    return Together(tmp_path)
+def together(tmp_path: Path, nursery: Nursery) -> Together:
+    return Together(tmp_path, nursery)

@@ -1,38 +1,28 @@
-"""The same program on two ranks, as two real processes that meet in a file. None may wait for ever."""
+"""The same program on two ranks, as two processes that meet in a file. None may wait for ever."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
-import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from nursery import Done, Nursery
 from workshop import environment
 
 PROGRAMS = Path(__file__).parent / "programs"
 RANKS = 2
 LIMIT = 90
-"""Seconds after which a run hangs."""
-
-
-@dataclass
-class Done:
-    """What one rank came to."""
-
-    code: int
-    out: str
-    err: str
+"""Seconds after which a run of torchrun hangs."""
 
 
 class Together:
     """A folder for results, and ways to run a program on all ranks."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, nursery: Nursery) -> None:
+        self.folder, self.nursery = folder, nursery
         self._runs = 0
 
     def python(self, program: str, *arguments: str) -> list[Done]:
@@ -52,28 +42,22 @@ class Together:
 
     def _run(self, before: list[str], program: str, *arguments: str) -> list[Done]:
         self._runs += 1
-        meeting = self.folder / f"meeting-{self._runs}"
-        command = [sys.executable, *before, str(PROGRAMS / program), *arguments]
+        command = [*before, str(PROGRAMS / program), *arguments]
+        shared = {
+            "WORLD_SIZE": str(RANKS),
+            "LOCAL_WORLD_SIZE": str(RANKS),
+            "MASTER_ADDR": "localhost",
+            "MASTER_PORT": "0",
+            "MEETING": str(self.folder / f"meeting-{self._runs}"),
+        }
         ranks = [
-            subprocess.Popen(
-                command,
-                cwd=self.folder,
-                env=environment(
-                    RANK=str(rank),
-                    LOCAL_RANK=str(rank),
-                    WORLD_SIZE=str(RANKS),
-                    LOCAL_WORLD_SIZE=str(RANKS),
-                    MASTER_ADDR="localhost",
-                    MASTER_PORT="0",
-                    MEETING=str(meeting),
-                ),
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
+            self.nursery.start(command, self.folder, RANK=str(rank), LOCAL_RANK=str(rank), **shared)
             for rank in range(RANKS)
         ]
-        return _ends_of(ranks)
+        ends = [rank.end() for rank in ranks]
+        for end in ends:
+            assert "Timeout (" not in end.stderr, f"a rank hangs: {end.stdout[-2000:]}\n{end.stderr[-4000:]}"
+        return ends
 
     def incidents(self) -> list[dict[str, Any]]:
         files = sorted((self.folder / "run" / "incidents").glob("*/incident.json"))
@@ -85,26 +69,3 @@ class Together:
 
     def state(self, where: str, part: str, rank: int) -> Any:
         return torch.load(self.folder / where / f"{part}-{rank}.pt")
-
-
-def _ends_of(ranks: list[subprocess.Popen[str]]) -> list[Done]:
-    """Every rank's end, or a failure when one of them hangs."""
-    ends, until = [], time.monotonic() + LIMIT
-    try:
-        for process in ranks:
-            out, err = process.communicate(timeout=max(1.0, until - time.monotonic()))
-            ends.append(Done(process.returncode, out, err))
-    except subprocess.TimeoutExpired:
-        raise AssertionError(
-            "a rank hangs: " + "\n".join(_last_words(process) for process in ranks)
-        ) from None
-    finally:
-        for process in ranks:
-            process.kill()
-    return ends
-
-
-def _last_words(process: subprocess.Popen[str]) -> str:
-    process.kill()
-    out, err = process.communicate()
-    return f"exit {process.returncode}\n{out[-2000:]}\n{err[-2000:]}"
