@@ -13,6 +13,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import nanwatch
+from nanwatch.watching.tasks_under_way import recent_tasks
 from nanwatch.watching.worker_threads import one_at_a_time
 
 Watch = Callable[..., nanwatch.Session]
@@ -142,3 +143,31 @@ def test_stages_that_workers_trace_by_themselves(pool: ThreadPoolExecutor) -> No
     for _ in range(10):
         assert list(pool.map(stage, [True, False])) == ["aten.log.default", None]
     assert modes_here() == 0 and torch.log(torch.zeros(1)).isinf()
+
+
+def test_at_once_a_task_is_done_before_its_future_is_there(pool: ThreadPoolExecutor) -> None:
+    with one_at_a_time(at_once=True) as turns, nanwatch.trace(quiet=True):
+        futures = [pool.submit(threading.Event().wait, 0.05) for _ in range(2)]
+        assert all(future.done() for future in futures)
+    assert turns.kept
+
+
+def test_what_a_task_could_reach_and_what_it_returned_is_known(
+    watch: Watch, pool: ThreadPoolExecutor
+) -> None:
+    watch()
+    given, may_end = torch.zeros(2), threading.Event()
+
+    def work(tensor: torch.Tensor) -> torch.Tensor:
+        may_end.wait()
+        return tensor + 1
+
+    future = pool.submit(work, given)
+    given.add_(1.0)
+    (reached,) = recent_tasks()[0].reached
+    assert reached.tensor() is given and (reached.version, reached.at_end) == (0, None)
+    may_end.set()
+    made = future.result()
+    given.add_(1.0)
+    assert reached.at_end == 1
+    assert [reference() for reference in recent_tasks()[0].made] == [made] and made.tolist() == [2.0, 2.0]

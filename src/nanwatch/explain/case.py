@@ -145,6 +145,14 @@ class Case:
             self.tape, self.trouble.earlier, self.calls, self.trouble.scaler_search, changes or Changes()
         )
 
+    @cached_property
+    def fails_again(self) -> bool:
+        """Whether the step fails when it is run again as it is: only then does it say something that it runs
+        finite with something changed. What was located by a replay has failed in it."""
+        if self.located.by == "replay" or self.phase not in ("forward", "loss"):
+            return True
+        return runs_finite(self.rerun(always=True)) is not True
+
     @property
     def tried(self) -> frozenset[str]:
         """The experiments that were asked for so far."""

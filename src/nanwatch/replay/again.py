@@ -44,6 +44,8 @@ class Changes:
     """The program's source was changed: other values than the recorded ones are expected."""
     outside: Callable[[torch.Tensor], torch.Tensor] | None = None
     """What stands in for a tensor that the step was given and did not make: the batch, not a weight."""
+    saving: Callable[[Callable[..., Any], Callable[..., Any]], tuple[Any, Any]] | None = None
+    """What stands in for the two hooks through which the program saves tensors for the backward."""
     draws_on: bool = False
     """Random numbers are drawn on from call to call; else each call draws what it drew in the program."""
     at_end: Callable[[], None] | None = None

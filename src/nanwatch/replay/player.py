@@ -269,6 +269,8 @@ class Player:
                 )
             if context.saving is not None and self._through_saving:
                 pack, unpack = context.saving
+                if self._changes.saving is not None:
+                    pack, unpack = self._changes.saving(pack, unpack)
                 hooks = torch.autograd.graph.saved_tensors_hooks(self._for_the_backward(pack), unpack)
                 stack.enter_context(hooks)
             yield

@@ -147,6 +147,11 @@ class Recorder:
     def module_returned(self, entry: Entry, outputs: Any) -> None:
         self.tape.returned(entry, outputs)
         self._learn_what_changed(entry)
+        entry.left = [
+            (owner, name, weakref.ref(value))
+            for owner, name, _ in entry.attributes
+            if isinstance(value := owner.__dict__.get(name), torch.Tensor)
+        ]
         if entry.rng is not None and entry.rng.numpy_drew():
             self._draws_from_numpy.add(entry.call)  # type: ignore[arg-type]
         for tensor, version in entry.versions:

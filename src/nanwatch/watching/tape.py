@@ -7,6 +7,7 @@ tell later whether somebody changed them in place.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -98,6 +99,8 @@ class Entry:
     """(owner, name, value before) of the buffers this call changes."""
     attributes: list[tuple[torch.nn.Module, str, Any]] = field(default_factory=list)
     """(owner, name, value before) of the plain attributes it sets: counters, carried states."""
+    left: list[tuple[torch.nn.Module, str, weakref.ref[torch.Tensor]]] = field(default_factory=list)
+    """(owner, name, value after) of those that hold a tensor."""
     training: bool = True
     phase: str = "forward"
     """Of a module: "forward", or "loss" when it computes one."""

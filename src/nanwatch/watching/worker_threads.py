@@ -12,7 +12,7 @@ import functools
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from torch import nn
 from torch.utils._python_dispatch import _pop_mode, _push_mode
 
 from nanwatch.watching.stack import Stack, is_library, take_stack
+from nanwatch.watching.tasks_under_way import noted
 from nanwatch.watching.wrapping import Wrappers
 
 LONGEST_WAIT = 2.0
@@ -49,6 +50,8 @@ class Turns:
     lock: threading.Lock
     threads: set[int]
     """Those that have run a task."""
+    at_once: bool = False
+    """Each is done before whoever hands it over goes on."""
     kept: bool = True
     """No task had to be let in before its turn."""
 
@@ -91,12 +94,18 @@ class WorkerThreads:
 
         def submit(pool: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
             global _has_pools
-            _has_pools = _has_pools or _is_of_the_program(function)
+            mine = _is_of_the_program(function)
+            _has_pools = _has_pools or mine
+            if mine:
+                function = _noted(function, args, kwargs)
             dispatch, functions = _modes_to_take()
             if not dispatch and not functions:
                 return original(pool, function, *args, **kwargs)
             task = functools.partial(_run, function, dispatch, functions, _handing_over(sys._getframe(1)))
-            return original(pool, task, *args, **kwargs)
+            future = original(pool, task, *args, **kwargs)
+            if _turns is not None and _turns.at_once and _turns.kept:
+                _turns.kept = bool(wait([future], LONGEST_WAIT).done) and _turns.kept
+            return future
 
         self._wrappers.put(ThreadPoolExecutor, "submit", submit)
 
@@ -104,11 +113,31 @@ class WorkerThreads:
         self._wrappers.take_off()
 
 
+def _noted(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The same function, with a record of what it can reach; as it is where that fails."""
+    try:
+        task = noted(function, args, kwargs, take_stack(sys._getframe(2)))
+    except Exception:
+        return function
+
+    def run_noted(*args: Any, **kwargs: Any) -> Any:
+        result = None
+        try:
+            result = function(*args, **kwargs)
+        finally:
+            with contextlib.suppress(Exception):
+                task.ended(result)
+        return result
+
+    return run_noted
+
+
 @contextlib.contextmanager
-def one_at_a_time() -> Iterator[Turns]:
-    """Tasks that take modes along run one after the other, in whatever threads."""
+def one_at_a_time(at_once: bool = False) -> Iterator[Turns]:
+    """Tasks that take modes along run one after the other, in whatever threads. `at_once`: and nothing else
+    goes on beside them."""
     global _turns
-    _turns = turns = Turns(threading.Lock(), set())
+    _turns = turns = Turns(threading.Lock(), set(), at_once)
     try:
         yield turns
     finally:

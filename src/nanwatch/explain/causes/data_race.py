@@ -7,9 +7,12 @@ from nanwatch.explain.causes.transient_fault import concerned
 from nanwatch.explain.claim import Against, Claim, Page
 from nanwatch.explain.experiments.one_worker import Written, others, written_by_others
 from nanwatch.explain.remedies import offer
+from nanwatch.explain.replaced_attributes import read_by_birth, replaced_attributes
 from nanwatch.explain.state import attached
 from nanwatch.explain.text import Text
+from nanwatch.explain.written_under_tasks import written_under_a_task
 from nanwatch.records import Remedy
+from nanwatch.watching.stack import user_frame
 from nanwatch.watching.storages import key_of
 
 PAGE = Page(
@@ -57,6 +60,22 @@ SIDE_BY_SIDE = Text(
     "other: they write what another of them is reading.",
     "各工作线程并行运行时这一步失败，逐个执行任务时则不失败：一个线程写入了另一个线程正在读取的内存。",
 )
+UNDER_A_TASK = Text(
+    "Line {line} ({code}) wrote memory that a task in another thread could still reach: the task was handed "
+    "over before and had not ended, and what this step read is what it returned.",
+    "第 {line} 行（{code}）写入了另一个线程的任务仍可访问的内存：该任务在此之前交出、当时尚未结束，"
+    "而这一步读取的正是它的返回值。",
+)
+VERSIONS = Text(
+    "the version of that memory when the task was handed over, when it was written, and when the task ended",
+    "该内存在任务交出时、被写入时和任务结束时的版本号",
+)
+REPLACED = Text(
+    "{what}, which the model carries from call to call, is another tensor than its last call left there, and "
+    "no call of this thread made it. Also running: {who}.",
+    "模型在各次调用之间保存的 {what} 已不是上一次调用留下的张量，而本线程没有任何调用产生过它。"
+    "同时在运行：{who}。",
+)
 LOOKED = Text("it changed while this thread only looked", "在本线程只是观察时它发生了变化")
 VERSION = Text("its version and its values were compared with the record", "将其版本和数值与记录做了比较")
 
@@ -76,6 +95,14 @@ def weigh(case: Case) -> Claim | Against | None:
     turns = case.outcome("in-turn")
     if turns.finite:
         return Claim("proved" if _fails_again(case) else "likely", SIDE_BY_SIDE.say(), (turns.text,), 4.0)
+    replaced = next((r for r in replaced_attributes(case) if read_by_birth(case, r)), None) if who else None
+    if replaced is not None:
+        return Claim("likely", REPLACED.say(what=replaced.name, who=", ".join(who[:3])), (), 4.0)
+    under = written_under_a_task(case)
+    frame = None if under is None else user_frame(under.by)
+    if frame is not None:
+        why = UNDER_A_TASK.say(line=frame.line, code=frame.code)
+        return Claim("likely", why, (VERSIONS.say(),), 4.0)
     if who and concerned(case) and case.outcome("repeat").finite:
         return Claim("likely", NOT_AGAIN.say(who=", ".join(who[:3])), (), 3.9)
     return None
@@ -115,4 +142,5 @@ def _read_by_birth(case: Case, written: Written) -> bool:
 
 
 def remedies(case: Case) -> list[Remedy]:
-    return offer(case, "one-worker-or-lock")
+    in_data = ("skip-batch",) if case.phase == "data" else ()
+    return offer(case, "await-task", "one-worker-or-lock", *in_data)

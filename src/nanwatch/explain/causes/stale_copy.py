@@ -28,13 +28,15 @@ PAGE = Page(
         "There are two of a tensor, or one is computed from the other, and only one of them was updated: "
         "the buffers of an averaged model, the master weights on the host, a norm or a table that is "
         "computed once from weights that are loaded later, a cache whose mask is not the one of its "
-        "contents. The old one is used, and often it still holds the zeros it was made with.",
+        "contents, an activation kept for the backward in a buffer that is used again too early. The wrong "
+        "one is used, and often it still holds the zeros it was made with.",
         "同一个张量有两份，或者一个由另一个算出，而只有其中一个被更新：平均模型的缓冲区、主机上的主权重、在"
-        "加载权重之前就算好的范数或表、掩码与内容不一致的缓存。被使用的是旧的那一份，里面常常还是初始的零。",
+        "加载权重之前就算好的范数或表、掩码与内容不一致的缓存、为反向传播保存却被过早重用的缓冲区。"
+        "被使用的是错的那一份，里面常常还是初始的零。",
     ),
     Text(
-        "The two differ, and the step with the newer values in the place of the old runs finite.",
-        "两份的值不同，而把旧值换成新值后，这一步结果有限。",
+        "The two differ, and the step with the right values in the place of the wrong runs finite.",
+        "两份的值不同，而把错的值换成对的值后，这一步结果有限。",
     ),
     Text(
         "Copy buffers along with parameters (`load_state_dict`, `AveragedModel(use_buffers=True)`), "
@@ -64,6 +66,11 @@ OVERWRITTEN = Text(
 )
 
 
+SAVED = Text(
+    "{count} tensor(s) that hooks of the program saved for the backward came back with other values than "
+    "they had: what they were kept in was written again before it was read.",
+    "程序的钩子为反向传播保存的 {count} 个张量取回时已不是原来的值：存放它们的内存在读取之前被再次写入。",
+)
 DEGENERATE = (DIVIDE_BY_ZERO, LOG_OF_ZERO, INVALID_DOMAIN)
 FEWEST = 3
 """Tensors that a model must have to be told from any other."""
@@ -83,6 +90,9 @@ class _Newer:
 def weigh(case: Case) -> Claim | Against | None:
     if case.birth is None or case.phase not in ("forward", "loss", "backward"):
         return None
+    kept = case.outcome("kept-as-saved")
+    if kept.finite:
+        return Claim("proved", SAVED.say(count=kept.value), (kept.text,), 3.5)
     suspects = _suspects(case)
     for held in suspects:
         for newer in (_derived(case, held), _overwritten(case, held), _in_a_twin(case, held)):
@@ -268,4 +278,6 @@ def _shape_of(model: nn.Module) -> list[tuple[str, tuple[int, ...], str]]:
 
 
 def remedies(case: Case) -> list[Remedy]:
+    if case.outcome("kept-as-saved").finite:
+        return offer(case, "own-buffer")
     return offer(case, "refresh-copy", "synchronise-copy", "clamp-divisor")

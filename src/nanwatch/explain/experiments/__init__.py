@@ -27,6 +27,7 @@ FILES = (
     "synchronous_copies",
     "one_worker",
     "in_turn",
+    "kept_as_saved",
     "unscaled",
     "bfloat16",
     "lower_rate",

@@ -1,4 +1,5 @@
-"""The step again, with the tasks that it hands to other threads run one after the other."""
+"""The step again, with the tasks that it hands to other threads run one after the other; if that does not
+help, each of them before the thread that handed it over goes on."""
 
 from __future__ import annotations
 
@@ -19,8 +20,10 @@ FAILS = Text(
     "fails too when the tasks of {threads} worker threads come one after the other",
     "{threads} 个工作线程的任务逐个执行时同样失败",
 )
-
-
+AWAITED = Text(
+    "runs finite when each task of a worker thread is done before the step goes on",
+    "每个工作线程任务都先完成、这一步才继续时，结果有限",
+)
 TIMES = 2
 
 
@@ -29,11 +32,22 @@ def applies(case: Case) -> bool:
 
 
 def run(case: Case) -> Outcome:
+    finite, threads = _tried(case, at_once=False)
+    if finite is not False:
+        return Outcome(finite, FINITE.say(threads=threads) if finite else "")
+    if _tried(case, at_once=True)[0]:
+        return Outcome(True, AWAITED.say())
+    return Outcome(False, FAILS.say(threads=threads))
+
+
+def _tried(case: Case, at_once: bool) -> tuple[bool | None, int]:
+    """Whether the step runs finite so each time, and how many threads there were."""
     for _ in range(TIMES):
-        with one_at_a_time() as turns:
+        with one_at_a_time(at_once) as turns:
             finite = runs_finite(case.rerun())
-        if finite is None or not turns.kept or len(turns.threads) < 2:
-            return Outcome(None, "")
+        threads = len(turns.threads)
+        if finite is None or not turns.kept or (threads < 2 and not at_once):
+            return None, threads
         if not finite:
-            return Outcome(False, FAILS.say(threads=len(turns.threads)))
-    return Outcome(True, FINITE.say(threads=len(turns.threads)))
+            return False, threads
+    return True, threads

@@ -180,12 +180,13 @@ def _steady_buffers(case: Case, model: torch.nn.Module) -> list[tuple[str, torch
 
 
 def _by_first_look(case: Case) -> list[Written]:
-    """Against what was read when the step was found to be bad, before it was replayed."""
+    """Against what was read when the step was found to be bad, before it was replayed. A replay puts back
+    what it writes, but the version stays where it took it: the values count."""
     first = getattr(case.trouble, "readings", None) or {}
     found = []
     for name, tensor in _read(case):
         before = first.get(id(tensor))
-        if before is not None and before != _reading(tensor):
+        if before is not None and before[1] != checksum(tensor):
             found.append(Written(name, tensor, True))
     return found
 

@@ -48,6 +48,8 @@ def run(case: Case) -> Outcome:
         return Outcome(None, "")
     if not finite:
         return Outcome(False, AGAIN.say())
+    if any(call.overwritten for call in case.model_calls):
+        return Outcome(None, "")  # the call has changed what it was given: this is no repeat of it
     kept = [_made(first)]
     while len(kept) < TIMES and not case.budget.spent:
         again = case.rerun()

@@ -3,6 +3,7 @@ step that failed is tried, and only then called verified."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nanwatch.explain.remedies.repairs import REPAIRS
@@ -21,6 +22,8 @@ def offer(case: Case, *ids: str) -> list[Remedy]:
     does not help is not offered."""
     made = [_edit(case, i) if i in REPAIRS else _setting(case, i) for i in ids]
     fitting = [remedy for remedy in made if remedy is not None and remedy.verified is not False]
+    if any(remedy.verified for remedy in fitting) and not case.fails_again:
+        fitting = [replace(remedy, verified=None) for remedy in fitting]
     fitting = [r for i, r in enumerate(fitting) if not any(r.edit and r.edit == e.edit for e in fitting[:i])]
     return sorted(fitting, key=lambda remedy: remedy.verified is not True)
 

@@ -14,6 +14,7 @@ import torch
 
 from nanwatch.explain.experiments.bfloat16 import computes_in_float16
 from nanwatch.explain.text import Text
+from nanwatch.explain.written_under_tasks import written_under_a_task
 from nanwatch.replay.samples import batch_size
 
 if TYPE_CHECKING:
@@ -253,6 +254,21 @@ SETTINGS: dict[str, Setting] = {
             "同一时间只让一个线程写：单个 worker，或在读写处加锁。",
         ),
         ("one-worker", "in-turn"),
+    ),
+    "await-task": Setting(
+        Text(
+            "Wait for the task (future.result()) before its memory is written again, or give it a copy.",
+            "再次写入任务所用的内存之前，先等待任务完成（future.result()），或交给它一份拷贝。",
+        ),
+        fits=lambda case: written_under_a_task(case) is not None,
+    ),
+    "own-buffer": Setting(
+        Text(
+            "Give each tensor that is saved for the backward memory of its own until the backward has read "
+            "it: more buffers, or no hooks.",
+            "让为反向传播保存的每个张量在被读取之前独占内存：增加缓冲区，或不用钩子。",
+        ),
+        ("kept-as-saved",),
     ),
     "refresh-copy": Setting(
         Text(
