@@ -70,6 +70,7 @@ def train(model: Wild, steps: int = 6) -> list[Any]:
     return [
         model.state_dict(),
         model.seen,
+        model.seen._version,
         model.generator.get_state(),
         history,
         last.detach(),

@@ -1,8 +1,9 @@
 """What belongs to the program stays as it is, whatever the code that is run again writes into it.
 
 A hook may update a weight in the middle of a backward, a model may write into a tensor that it keeps: such
-memory is copied before the first write and put back afterwards. Memory that the replay itself has allocated
-is its own.
+memory is copied before the first write and put back afterwards. So is torch's count of its writes: autograd
+goes by it, and so does the search for a thread that writes behind our back. Memory that the replay itself has
+allocated is its own.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 
 from nanwatch.replay.op_facts import output_tensors
 from nanwatch.watching.storages import Storages, key_of
@@ -21,6 +23,7 @@ class Untouched:
     def __init__(self) -> None:
         self._own: Storages[bool] = Storages()
         self._kept: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
+        self._versions: dict[int, _unsafe_preserve_version_counter] = {}
         self._gradients: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
 
     def own(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -30,8 +33,12 @@ class Untouched:
 
     def about_to_write(self, tensors: list[torch.Tensor]) -> None:
         for tensor in tensors:
+            if self._own.get(tensor) or tensor.device.type == "meta":
+                continue
+            if id(tensor) not in self._versions and not tensor.is_inference():
+                self._versions[id(tensor)] = _unsafe_preserve_version_counter(tensor)
             key = key_of(tensor)
-            if key not in self._kept and not self._own.get(tensor) and tensor.device.type != "meta":
+            if key not in self._kept:
                 try:
                     storage = tensor.untyped_storage()
                     self._kept[key] = (storage, storage.clone())
@@ -53,6 +60,8 @@ class Untouched:
     def put_back(self) -> None:
         for storage, copy in self._kept.values():
             storage.copy_(copy, non_blocking=False)
+        for version in self._versions.values():
+            version.__exit__()
         for parameter, gradient in self._gradients.values():
             if parameter.grad is not gradient:
                 parameter.grad = gradient
