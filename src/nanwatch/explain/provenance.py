@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 MARKS, COUNT, VALUES = "marks", "count", "values"
 INTEGERS = ("uint8", "int8", "int16", "int32", "int64")
 HANDS_ON = frozenset(
-    "_to_copy clone detach alias contiguous copy expand_copy view_copy lift_fresh select slice index "
-    "index_select gather masked_select take unsqueeze squeeze view reshape expand permute transpose t "
+    "_to_copy to type_as clone detach alias contiguous copy expand_copy view_copy lift_fresh select slice "
+    "index index_select gather masked_select take unsqueeze squeeze view reshape expand permute transpose t "
     "repeat stack cat flatten relu clamp clamp_min abs maximum masked_fill where to_dense _to_dense values "
     "_coalesced flip roll slice_scatter select_scatter index_put fill zero_ copysign".split()
 )
@@ -48,8 +48,9 @@ def whole_and_positive(values: torch.Tensor) -> bool:
 
 
 def zero_or_one(n: Numbers) -> bool:
-    """Whether the tensor holds nothing but zeros and ones, and a one: then its sum of squares is its sum."""
-    if n.min not in (0, 1) or n.max != 1 or n.mean is None or n.norm is None:
+    """Whether the tensor holds nothing but zeros and ones, and a one: then its sum of squares is its sum. A
+    single number that happens to be 1 tells nothing."""
+    if n.count == 1 or n.min not in (0, 1) or n.max != 1 or n.mean is None or n.norm is None:
         return False
     total = n.mean * n.count
     return abs(n.norm**2 - total) <= 1e-3 * max(total, 1)
@@ -131,8 +132,8 @@ def made_by(lineage: Lineage, node: Node, name: str) -> Iterator[Node]:
 
 
 def _scales(maker: Node) -> bool:
-    """A product with a plain number."""
-    return maker.base in ("mul", "div") and len(maker.given) == 1
+    """A product with a plain number, or the same with the other sign."""
+    return maker.base == "neg" or (maker.base in ("mul", "div") and len(maker.given) == 1)
 
 
 def is_reduced(lineage: Lineage, node: Node, name: str) -> bool:
