@@ -100,6 +100,12 @@ def test_an_edit_of_a_model_is_run(offered: Offered, identity: str, forward: str
     assert forward in before and expected in after
 
 
+def test_an_edit_under_which_the_op_still_fails_is_not_offered(offered: Offered) -> None:
+    """Infinity in the place of NaN, and a quotient by infinity is 0: finite, and as wrong as before."""
+    forward = "h.sum(1) / (x.abs().sum(1) / (x[:, 0] * 0).abs())"
+    assert not offered(MODEL.format(forward=forward, loss="out.square().mean()"), "clamp-domain")
+
+
 AT_THE_TOP = [
     ("clamp-divisor", "(out.sum(1) / x.abs().sum(1)).mean()", ".clamp_min(1e-08)"),
     ("clamp-log", "(out.sum(1) + x.abs().sum(1).log()).mean()", ".clamp_min(1e-08).log()"),

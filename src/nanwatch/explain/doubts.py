@@ -10,6 +10,7 @@ import torch
 
 from nanwatch.explain.experiments.one_worker import others
 from nanwatch.explain.provenance import Seen, is_state, negative_index
+from nanwatch.explain.rounded_constants import rounded_constants
 from nanwatch.explain.text import Text
 from nanwatch.watching.stack import is_library
 from nanwatch.watching.storages import key_of
@@ -39,7 +40,9 @@ HALVES = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 def doubts(case: Case, found: Seen, operand: str) -> list[str]:
     """In words, for the evidence; empty when the operand's value is a fact of this step and nothing else."""
     reasons = []
-    if narrow_before(found, operand) and case.outcome("float32").finite is not False:
+    if narrow_before(found, operand) and (
+        case.outcome("float32").finite is not False or rounded_constants(case, found.birth, operand)
+    ):
         reasons.append(HALF)
     if not happens_again(case, found):
         reasons.append(NOT_AGAIN)

@@ -16,6 +16,7 @@ from nanwatch.explain.lineage import Lineage, Node
 from nanwatch.explain.mechanism import DIVIDE_BY_ZERO, LOG_OF_ZERO
 from nanwatch.explain.provenance import COUNT, MARKS, nature
 from nanwatch.explain.remedies import offer
+from nanwatch.explain.rounded_constants import rounded_constants
 from nanwatch.explain.text import Text
 from nanwatch.records import Remedy
 
@@ -52,6 +53,10 @@ WHY = Text(
     "{op} was given {operand} = 0 in {dtype} at {count} places; in float32 it is not zero.",
     "{op} 的 {operand} 在 {dtype} 中有 {count} 处为 0；用 float32 则不为 0。",
 )
+WHY_ROUNDED = Text(
+    "{op} was given {operand} = 0 in {dtype} at {count} places, and a number it is made of was rounded.",
+    "{op} 的 {operand} 在 {dtype} 中有 {count} 处为 0，而构成它的一个数被舍入过。",
+)
 WHY_UPDATE = Text(
     "The optimizer's eps = {eps:g} is 0 in {dtype} (smallest value {least:.2g}); so {op} divides by "
     "{operand} = 0 at {count} places.",
@@ -78,14 +83,17 @@ def weigh(case: Case) -> Claim | Against | None:
     outcome, evidence = in_full_precision(case)
     lost = _lost_guard(case, birth)
     evidence = (*evidence, lost) if lost else evidence
-    why = WHY.say(
-        op=birth.name, operand=case.mechanism.operand, dtype=_dtype(case, birth), count=_count(case, birth)
-    )
+    operand = case.mechanism.operand
+    facts = {"op": birth.name, "operand": operand, "dtype": _dtype(case, birth), "count": _count(case, birth)}
+    why = WHY.say(**facts)
     if outcome.finite is True:
         sure = case.phase != "data" and not _is_count(case, birth)
         return Claim("proved" if sure else "possible", why, evidence, 2.0)
     if outcome.finite is False:
-        return Against(ZERO_IN_FLOAT32.say())
+        rounded = rounded_constants(case, birth, operand)
+        if not rounded:
+            return Against(ZERO_IN_FLOAT32.say())
+        return Claim("likely", WHY_ROUNDED.say(**facts), rounded, 2.0)
     return Claim("likely" if lost else "possible", why, evidence, 2.0)
 
 

@@ -144,9 +144,11 @@ def _degenerate(case: Case) -> Claim | None:
     if not names:
         return None
     value = short(mechanism.value) if mechanism.value is not None else "?"
-    fresh = case.outcome("fresh-statistics").finite
+    fresh = case.outcome("fresh-statistics")
+    if fresh.value is False:
+        return None  # whatever the statistics hold, the op meets the same value
     why = DEGENERATE.say(op=birth.name, value=value, names=", ".join(names))
-    return Claim("proved" if fresh else "likely", why, (), 3.0)
+    return Claim("proved" if fresh.finite else "likely", why, (), 3.0)
 
 
 def _made_of(case: Case, lineage: Lineage, node: Node, operand: str, kept: list[Held]) -> list[str] | None:

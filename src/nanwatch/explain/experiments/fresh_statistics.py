@@ -8,6 +8,7 @@ from torch import nn
 from nanwatch.explain.case import Case, Outcome, runs_finite
 from nanwatch.explain.instead import with_values
 from nanwatch.explain.state import Held, statistics
+from nanwatch.explain.still_there import still_there
 from nanwatch.explain.text import Text
 
 NAME = "fresh-statistics"
@@ -21,17 +22,19 @@ def applies(case: Case) -> bool:
 
 
 def run(case: Case) -> Outcome:
-    """Nobody knows with what a layer of somebody's own begins: zeros are tried, then ones."""
+    """Nobody knows with what a layer of somebody's own begins: zeros are tried, then ones. The value is
+    whether the op itself was finite too."""
     kept = statistics(case)
-    outcome: bool | None = None
+    finite: bool | None = None
     for start in (0.0, 1.0):
-        finite = runs_finite(with_values(case, [(h, _fresh(h, start)) for h in kept]))
-        outcome = finite if outcome is None or finite else outcome
-        if finite:
-            break
-    if outcome is None:
+        again = with_values(case, [(h, _fresh(h, start)) for h in kept])
+        now = runs_finite(again)
+        if now and not still_there(case, again):
+            return Outcome(True, FINITE.say(), True)
+        finite = now if finite is None or now else finite
+    if finite is None:
         return Outcome(None, "")
-    return Outcome(outcome, (FINITE if outcome else STILL).say())
+    return Outcome(finite, (FINITE if finite else STILL).say(), False)
 
 
 def _fresh(held: Held, start: float) -> torch.Tensor:

@@ -11,6 +11,7 @@ import torch
 from nanwatch.explain.remedies.op_alone import holds_alone, is_all_that_counts
 from nanwatch.explain.remedies.repairs import Repair
 from nanwatch.explain.remedies.source_edit import diff_of, edited
+from nanwatch.explain.still_there import still_there
 from nanwatch.replay.again import Again, Changes
 from nanwatch.replay.samples import batch_size
 from nanwatch.replay.tracer import measurable
@@ -52,13 +53,13 @@ def tried(case: Case, repair: Repair) -> Trial:
 
 
 def holds(case: Case, again: Again) -> bool | None:
-    """Whether the step is finite now, and the rows that were fine are what they were."""
+    """Whether the step is finite now, the op too, and the rows that were fine are what they were."""
     from nanwatch.explain.case import runs_finite
 
     finite = runs_finite(again)
     if finite is None or not finite:
         return finite
-    return _same_where_it_was_fine(case, again)
+    return not still_there(case, again) and _same_where_it_was_fine(case, again)
 
 
 def _same_where_it_was_fine(case: Case, again: Again) -> bool:
