@@ -11,6 +11,10 @@ from dataclasses import dataclass
 from nanwatch.records import Numbers
 from nanwatch.replay.trace import Op, Operand, Trace
 
+SUMS_OF_PRODUCTS = frozenset(
+    "mm addmm bmm baddbmm matmul linear mv addmv dot convolution conv1d conv2d conv3d einsum".split()
+)
+
 
 @dataclass
 class Blame:
@@ -61,21 +65,40 @@ def _nan_candidates(trace: Trace, path: list[Op]) -> list[Blame]:
         if outside is not None and outside.numbers.nan:
             found.append(Blame(op, outside))
         elif op.makes_nan:
-            behind = _inf_candidates(trace.ancestors([op.index]))
+            behind = _inf_candidates(trace.ancestors([op.index]), op)
             found.append(min(behind, key=lambda blame: blame.op.index) if behind else Blame(op))
     return found
 
 
-def _inf_candidates(path: list[Op]) -> list[Blame]:
-    """Infinities that nobody asked for: born of finite values, or brought in from outside."""
+def _inf_candidates(path: list[Op], spoilt: Op | None = None) -> list[Blame]:
+    """Infinities that nobody asked for: born of finite values, or brought in from outside. `spoilt`: the op
+    that made NaN of them, from which one can tell whether they were a mask."""
     found = []
     for op in path:
         outside = _bad_from_outside(op)
-        if outside is not None and (_is_weight(outside) or not looks_like_mask(outside.numbers)):
+        if outside is not None and (_is_weight(outside) or not _is_mask(outside.numbers, spoilt)):
             found.append(Blame(op, outside))
-        elif op.makes_inf and not op.deliberate and not op.makes_nan:
+        elif op.makes_inf and not op.makes_nan and (not op.deliberate or _misses_its_mark(op, spoilt)):
             found.append(Blame(op))
     return found
+
+
+def _is_mask(found: Numbers, spoilt: Op | None) -> bool:
+    """A mask is added or multiplied value by value; a factor of a sum of products is data."""
+    return looks_like_mask(found) and (spoilt is None or _base(spoilt) not in SUMS_OF_PRODUCTS)
+
+
+def _misses_its_mark(op: Op, spoilt: Op | None) -> bool:
+    """The log of zeros and ones is a mask where it is added to scores. Multiplied, or with the other sign, it
+    is the log of zero. (What the program wrote down, or lives with, it has asked for.)"""
+    if spoilt is None or op.constants or op.bad_inputs or op.usual:
+        return False
+    multiplied = _base(spoilt) in SUMS_OF_PRODUCTS or _base(spoilt) == "mul"
+    return multiplied or any(o.numbers.posinf for o in spoilt.bad_inputs)
+
+
+def _base(op: Op) -> str:
+    return op.name.split(".")[1].removesuffix("_") if "." in op.name else op.name
 
 
 def _bad_from_outside(op: Op) -> Operand | None:
