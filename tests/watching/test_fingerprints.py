@@ -11,7 +11,9 @@ from small_training import assert_same, network, state_of, train
 from torch import nn
 
 import nanwatch
-from nanwatch.watching.fingerprints import PERIOD, Fingerprints, sums
+from nanwatch.tensors import compiled
+from nanwatch.tensors.checksums import COLUMNS, _by_torch, checksums
+from nanwatch.watching.fingerprints import Fingerprints
 
 Watch = Callable[..., nanwatch.Session]
 
@@ -31,16 +33,19 @@ def turn_over(tensor: torch.Tensor, at: int, bit: int) -> None:
 
 
 @pytest.mark.parametrize("bit", [0, 17, 30, 31])
-@pytest.mark.parametrize("at", [0, 5, PERIOD - 1, PERIOD, 2 * PERIOD + 7])
+@pytest.mark.parametrize("at", [0, 5, COLUMNS - 1, COLUMNS, 2 * COLUMNS + 7])
 def test_one_bit_in_a_large_weight(at: int, bit: int) -> None:
     model = nn.Linear(50, 60)
     taken = of(model)
     assert taken.changed() == []
+    before = float(model.weight.detach().view(-1)[at])
     turn_over(model.weight, at, bit)
     (found,) = taken.changed()
     assert found.tensor is model.weight
     assert (found.name, found.step) == ("weight", 0)
-    assert found.place == at % PERIOD
+    assert found.one is not None
+    assert (found.one.place, found.one.bits) == ((at // 50, at % 50), 1 << bit)
+    assert (found.one.before, found.one.value) == (before, float(model.weight.detach().view(-1)[at]))
     assert abs(found.difference) == 1 << bit
 
 
@@ -50,7 +55,7 @@ def test_two_values_are_no_single_place() -> None:
     turn_over(model.weight, 3, 10)
     turn_over(model.weight, 8, 29)
     (found,) = taken.changed()
-    assert found.place is None
+    assert found.one is None
 
 
 def test_what_torch_counts_as_written_has_not_changed_by_itself() -> None:
@@ -91,14 +96,22 @@ def test_every_dtype_has_its_sums(dtype: torch.dtype) -> None:
     tensor = torch.ones(3, 5).to(dtype)
     other = tensor.clone()
     other[1, 2] = 0
-    assert sums(tensor) == sums(tensor.clone())
-    assert sums(tensor) != sums(other)
+    of_tensor, of_clone, of_other = checksums([tensor, tensor.clone(), other])
+    assert of_tensor == of_clone != of_other
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.uint8])
+@pytest.mark.parametrize("count", [1, 7, COLUMNS, 3 * COLUMNS + 5])
+def test_torch_gives_the_same_sums(dtype: torch.dtype, count: int) -> None:
+    assert compiled.wait_until_ready()
+    tensor = (torch.randn(count, generator=torch.Generator().manual_seed(count)) * 50).to(dtype)
+    assert checksums([tensor]) == [_by_torch(tensor)]
 
 
 def test_another_default_device() -> None:
     tensor = torch.arange(12.0)
     with torch.device("meta"):
-        assert sums(tensor) == sums(torch.arange(12.0, device="cpu"))
+        assert _by_torch(tensor) == _by_torch(torch.arange(12.0, device="cpu"))
 
 
 def test_taking_them_leaves_training_bit_for_bit(watch: Watch) -> None:

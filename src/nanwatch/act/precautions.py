@@ -92,12 +92,14 @@ class Precautions:
                         )
                     )
 
-    def roll_back(self, watcher: Watcher) -> None:
+    def roll_back(self, watcher: Watcher, good_until: int | None = None) -> None:
         """Everything as it was in the last good state, but for a lower learning rate. When that has not led
-        to a single good step, further back, and on with other random numbers."""
+        to a single good step, further back, and on with other random numbers. `good_until`: a state after a
+        later step is no good one."""
         if self.last_good is None:
             return
-        step = self.last_good.rollback(random=self._went_to is None, before=self._went_to)
+        before = self._went_to if good_until is None else good_until + 1
+        step = self.last_good.rollback(random=self._went_to is None, before=before)
         self._went_to = step
         self._rate *= self._policy.rate_factor
         lower = self._rate / self._rate_at.get(step, 1.0)

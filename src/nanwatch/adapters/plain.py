@@ -198,19 +198,21 @@ class Session:
     # Incidents
 
     def _report(self, trouble: Trouble) -> str | None:
-        can_skip = trouble.prevented and trouble.seen_in in ("loss", "gradients", "rank")
+        can_skip, damaged = trouble.can_be_skipped, trouble.damaged
         if trouble.seen_in == "rank":
             return self._follow_the_other_rank(trouble.step)
         if len(self.incidents) >= MOST_LOCATED and not trouble.scaler_search:
-            return self._decide(trouble.step, can_skip)
+            return self._decide(trouble.step, can_skip, damaged)
         located = locate(trouble, self.watcher.calls)
         if located is None:
             return None
-        damaged = located.phase == "weights" and not self.watcher.lockstep.groups
+        damaged = damaged or (trouble.damage is None and located.phase == "weights")
         if trouble.seen_in == "checkpoint":
             decided = self._decide_on_checkpoint()
         else:
             decided = self._decide(trouble.step, can_skip, damaged)
+        if decided in ("skip", "observe") and damaged and self.policy.holds_back:
+            located.notes.append(say("watch.skipping_helps_nothing"))
         incident = self._incident(located, action_of(decided), trouble.seen_in)
         if trouble.parts and incident.action == "skipped":
             incident = self._keep_good_parts(incident, trouble)
@@ -221,7 +223,9 @@ class Session:
         return decided
 
     def _decide(self, step: int, can_skip: bool, damaged: bool = False) -> str:
+        """`damaged` counts only where no other rank has to decide the same."""
         can_roll_back = self.precautions is not None and self.precautions.ready
+        damaged = damaged and not self.watcher.lockstep.groups
         return self.decisions.decide(step, can_skip, can_roll_back, damaged)
 
     def _bad_checkpoint(self, bad: list[BadTensor]) -> None:
@@ -238,11 +242,11 @@ class Session:
         alone = not torch.distributed.is_available() or not torch.distributed.is_initialized()
         return "raise" if alone and self.policy.in_the_watchers_words == "raise" else "observe"
 
-    def _go_back(self) -> None:
+    def _go_back(self, good_until: int | None) -> None:
         """To the last good state; if there is none after all, the program stops here."""
         try:
             if self.precautions is not None:
-                self.precautions.roll_back(self.watcher)
+                self.precautions.roll_back(self.watcher, good_until)
         except NanwatchError as error:
             self.stopped_by_incident = True
             incident = self.incidents[-1] if self.incidents else None
@@ -272,7 +276,7 @@ class Session:
     def _follow_the_other_rank(self, step: int) -> str:
         """Another rank's step is bad and it reports it; this one only does the same."""
         sentence = say("watch.other_rank", step=step, path=self._folder_text())
-        decided = self._decide(step, True)
+        decided = self._decide(step, not self.watcher.lockstep.only_state)
         if decided == "raise":
             self.stopped_by_incident = True
             raise NonFiniteError(sentence)

@@ -31,6 +31,9 @@ def now() -> str:
 def sentence_of(incident: Incident, path: str | None) -> str:
     kind = "NaN" if incident.kind == "nan" else "Inf"
     birth = incident.birth
+    if incident.kind == "bit":
+        name = birth.outputs[0].name
+        return say("watch.stopped_by_memory", name=name, step=incident.step, path=path or "-")
     if birth.op is None or birth.file is None:
         return say(
             "watch.stopped_unknown", kind=kind, step=incident.step, phase=incident.phase, path=path or "-"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
+
+from nanwatch.watching.turned_bits import Flipped, place_of
 
 WORDS = {torch.float32: torch.int32, torch.float16: torch.int16, torch.bfloat16: torch.int16}
 QUIET_NANS = {
@@ -20,22 +20,6 @@ TOP_BITS = {torch.float32: (30, 29, 28, 27), torch.float16: (14, 13), torch.bflo
 SIGN_BITS = {torch.float32: 31, torch.float16: 15, torch.bfloat16: 15}
 OUTLIER = 1e6
 """How many times the next largest value a damaged one is, at least."""
-
-
-@dataclass(frozen=True)
-class Flipped:
-    """One value, and what it was before some of its bits were turned over."""
-
-    place: tuple[int, ...]
-    value: float
-    bits: int
-    """A one for each of them."""
-    before: float
-
-    @property
-    def bit(self) -> int:
-        """The highest of them."""
-        return self.bits.bit_length() - 1
 
 
 def odd_nans(tensor: torch.Tensor) -> str | None:
@@ -84,16 +68,3 @@ def with_bit(value: torch.Tensor, bit: int) -> float:
     width = 8 * words.element_size()
     words ^= mask - (1 << width) if bit == width - 1 else mask
     return float(words.view(value.dtype))
-
-
-def place_of(index: int, shape: torch.Size) -> tuple[int, ...]:
-    places = []
-    for length in reversed(shape):
-        places.append(index % length)
-        index //= length
-    return tuple(reversed(places))
-
-
-def value_of(word: int, dtype: torch.dtype) -> float:
-    """The number that these bits are."""
-    return float(torch.tensor([word], dtype=WORDS[dtype]).view(dtype))

@@ -44,7 +44,10 @@ def diagnose(case: Case) -> Diagnosis:
 
 
 def _concerned(case: Case) -> dict[str, ModuleType]:
-    """Where no value turned bad and an index ended the program, there is one cause to ask."""
+    """Where no value turned bad, because memory changed or an index ended the program, there is one cause to
+    ask."""
+    if case.trouble.seen_in == "memory":
+        return {"corrupted-memory": CAUSES["corrupted-memory"]}
     if case.located.out_of_range is None:
         return CAUSES
     return {"index-out-of-range": CAUSES["index-out-of-range"]}

@@ -12,6 +12,7 @@ from nanwatch.replay.again import Again, run_again
 from nanwatch.replay.blame import Blame, first_harmful, hidden_births, looks_like_mask, silent_damage, way
 from nanwatch.replay.live import LiveTracer
 from nanwatch.replay.located import Located, birth_at, birth_of, hop_of, kind_of
+from nanwatch.replay.memory_changed import located_in_memory
 from nanwatch.replay.owners import owners_of
 from nanwatch.replay.roles import Roles, written_down
 from nanwatch.replay.samples import bad_rows, bad_rows_of_batch
@@ -35,6 +36,8 @@ def locate(trouble: Trouble, calls: ModuleCalls) -> Located | None:
     roles = Roles(trouble)
     if trouble.seen_in == "hyperparameter" and trouble.last_update is not None:
         return _bad_hyperparameter(trouble, trouble.last_update, roles)
+    if trouble.seen_in == "memory" and trouble.damage is not None and trouble.damage.turned is not None:
+        return located_in_memory(trouble, trouble.damage.turned)
     found = None
     if live is not None and not trouble.scaler_search:
         found = _from_live_trace(trouble, live, roles)

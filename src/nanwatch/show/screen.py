@@ -116,8 +116,8 @@ def headline(screen: Screen) -> Text:
         how = "came_in" if incident.birth.op is None else "born"
         return wrapped(say(f"screen.traced.{how}", kind=kind), "bold red")
     when = say("screen.before_first_step") if incident.step < 0 else say("screen.step", step=incident.step)
-    refused = incident.kind == "index"
-    born = say("screen.out_of_range") if refused else say(f"screen.born.{incident.phase}", kind=kind)
+    nothing_born = {"index": "screen.out_of_range", "bit": "screen.bit_turned"}.get(incident.kind)
+    born = say(nothing_born) if nothing_born else say(f"screen.born.{incident.phase}", kind=kind)
     parts = [born, when]
     if screen.world_size > 1 or incident.rank > 0:
         parts.append(say("screen.rank", rank=incident.rank))

@@ -146,6 +146,7 @@ def _load(path: Path) -> ctypes.CDLL:
     found.nanwatch_squares.argtypes = [pointer, pointer, pointer, count, small]
     found.nanwatch_squares.restype = ctypes.c_double
     found.nanwatch_bytes.argtypes = [pointer, count, pointer]
+    found.nanwatch_checksums.argtypes = [pointer, pointer, pointer, count, pointer]
     found.nanwatch_use_team.argtypes = [pointer]
     found.nanwatch_use_team(_team_of_torch())
     return found

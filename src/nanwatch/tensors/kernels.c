@@ -445,3 +445,35 @@ void nanwatch_bytes(const uint8_t *data, int64_t count, int64_t *out) {
     for (int value = 0; value < 256; value++)
         out[value] = (int64_t)(seen[0][value] + seen[1][value] + seen[2][value] + seen[3][value]);
 }
+
+/* Two sums modulo 2^64: of the words, and of each word times its place. */
+#define CHECKSUM(WORD)                                                                                       \
+    static void checksum_##WORD(const WORD *x, size_t count, uint64_t *out) {                                \
+        uint64_t total = 0, weighted = 0;                                                                    \
+        for (size_t from = 0; from < count; from += BLOCK) {                                                 \
+            size_t n = count - from < BLOCK ? count - from : BLOCK;                                          \
+            int64_t sum = 0, placed = 0;                                                                     \
+            for (size_t i = 0; i < n; i++) {                                                                 \
+                sum += x[from + i];                                                                          \
+                placed += (int64_t)x[from + i] * (int32_t)i;                                                 \
+            }                                                                                                \
+            total += (uint64_t)sum;                                                                          \
+            weighted += (uint64_t)placed + (uint64_t)from * (uint64_t)sum;                                   \
+        }                                                                                                    \
+        out[0] = total;                                                                                      \
+        out[1] = weighted;                                                                                   \
+    }
+
+CHECKSUM(uint8_t)
+CHECKSUM(int16_t)
+CHECKSUM(int32_t)
+
+/* Of many tensors: `counts` words of 1, 2 or 4 bytes each, two sums for each into `out`. */
+void nanwatch_checksums(const void *const *data, const int64_t *counts, const uint8_t *widths, int64_t tensors,
+                        uint64_t *out) {
+    for (int64_t i = 0; i < tensors; i++, out += 2) {
+        if (widths[i] == 1) checksum_uint8_t(data[i], (size_t)counts[i], out);
+        else if (widths[i] == 2) checksum_int16_t(data[i], (size_t)counts[i], out);
+        else checksum_int32_t(data[i], (size_t)counts[i], out);
+    }
+}

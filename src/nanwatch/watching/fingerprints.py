@@ -1,9 +1,8 @@
 """What weights, buffers and moments held when the program last wrote them, in two numbers each.
 
-The sum of a tensor's bits as whole numbers, and the same weighted by place. If they differ later though
-nobody has written, the memory was changed behind torch's back; and if the first differs by a power of
-two, one bit was, and the second tells where. Taken after an update, within a small share of the run's
-time.
+If the checksums of a tensor differ later though nobody has written, the memory was changed behind torch's
+back; and they tell which value it was, and what it was before. Taken after an update and looked at before the
+next, within a small share of the run's time.
 """
 
 from __future__ import annotations
@@ -19,29 +18,31 @@ import torch
 from torch import nn
 
 from nanwatch.tensors import is_finite
+from nanwatch.tensors.checksums import WORDS, Checksum, checksums, moved
 from nanwatch.watching.sentinel import weights_of
 from nanwatch.watching.tape import version_of
+from nanwatch.watching.turned_bits import Flipped, flipped_at, no_program_writes
 
-WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 SHARE = 0.005
 """Of the run's time."""
 
 FIRST_SECONDS = 0.5
 MOST_BYTES = 2**29
 MOST_NOTICED = 4
-PERIOD = 1021
-"""Places are counted modulo this, so that the weighted sum stays within 64 bits."""
+FEWEST_VALUES = 16
+"""Among fewer values that did not change, one that did is nothing special."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Fingerprint:
     tensor: weakref.ref[torch.Tensor]
     name: str
-    step: int
-    version: int
     address: int
-    total: int
-    weighted: int
+    size: int
+    is_buffer: bool = False
+    step: int = 0
+    version: int = 0
+    sums: Checksum = (0, 0)
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,8 @@ class Changed:
     """After which it was still as the program left it."""
     difference: int
     """Of the sums of bits; plus or minus a power of two when one bit was turned over."""
-    place: int | None
-    """Of the one value that changed, modulo PERIOD; None when it cannot have been one."""
+    one: Flipped | None
+    """The one value that changed; None when it cannot have been one."""
 
 
 class Fingerprints:
@@ -67,6 +68,9 @@ class Fingerprints:
         """Names of weights and buffers that were not finite at the first call of their model."""
         self._models: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         """Those whose first call has been looked at."""
+        self._names: dict[int, str] = {}
+        self._due = False
+        """Taken after the last update: to be compared before the next."""
         self.noticed: list[Changed] = []
         """Single values found changed just before an update wrote over the evidence: the step in which such
         a value does its harm may come later."""
@@ -79,29 +83,48 @@ class Fingerprints:
             return
         self._models.add(model)
         with self._timed():
-            named = [*model.named_parameters(), *model.named_buffers()]
-            self._take(((name.replace("_orig_mod.", ""), t) for name, t in named), step, first=True)
+            named = [(name.replace("_orig_mod.", ""), p) for name, p in model.named_parameters()]
+            self._names.update((id(p), name) for name, p in named)
+            self._take(named, step, first=True)
+            buffers = [(name.replace("_orig_mod.", ""), b) for name, b in model.named_buffers()]
+            self._take(buffers, step, first=True)
+            for _, buffer in buffers:
+                if id(buffer) in self.taken:
+                    self.taken[id(buffer)].is_buffer = True
+            self._due = True
 
-    def about_to_update(self) -> None:
-        """Before an update, after which the old checksums say nothing any more."""
-        if len(self.noticed) < MOST_NOTICED and self._affordable():
-            with self._timed():
-                found = [each for each in self.changed() if each.place is not None]
-                self.noticed += found[: MOST_NOTICED - len(self.noticed)]
+    def about_to_update(self, step: int) -> Changed | None:
+        """Before an update, after which the old checksums say nothing any more: a value that a fault of the
+        memory has changed."""
+        if not self._due:
+            return None
+        self._due = False
+        with self._timed():
+            found, alike = self._compared(step)
+            single = [each for each in found if each.one is not None]
+            self.noticed += single[: MOST_NOTICED - len(self.noticed)]
+            return _turned_over(found, alike, self.taken)
 
     def updated(self, optimizer: Any, step: int) -> None:
         """After an update: the parameters and the state it left."""
-        if not self._affordable() or not any(p.is_cpu for p in weights_of(optimizer)):
+        if not self._affordable():
             return
         with self._timed():
-            names = {id(p): name for m in self._models for name, p in m.named_parameters()}
-            tensors = []
+            weights = weights_of(optimizer)
+            if not any(p.is_cpu for p in weights):
+                return
+            tensors: list[tuple[Any, torch.Tensor]] = []
             for parameter, state in optimizer.state.items():
-                mine = names.get(id(parameter), "a parameter")
                 if isinstance(state, dict):
-                    tensors += [(f"{k} of {mine}", v) for k, v in state.items() if torch.is_tensor(v)]
-            tensors += [(names.get(id(p), "a parameter"), p) for p in weights_of(optimizer)]
+                    tensors += [((k, parameter), v) for k, v in state.items() if torch.is_tensor(v)]
+            tensors += [((None, p), p) for p in weights]
             self._take(tensors, step)
+            self._due = True
+
+    def accept(self, changed: Changed) -> None:
+        """It is known and stays: from now on this is what the tensor holds."""
+        self.taken.pop(id(changed.tensor), None)
+        self._take([(changed.name, changed.tensor)], changed.step)
 
     @contextlib.contextmanager
     def _timed(self) -> Iterator[None]:
@@ -113,37 +136,84 @@ class Fingerprints:
         elapsed = time.perf_counter() - self._began
         return self._spent <= self._first_seconds + self._share * elapsed
 
-    def _take(self, tensors: Iterable[tuple[str, torch.Tensor]], step: int, first: bool = False) -> None:
-        size = 0
-        self.taken = {key: each for key, each in self.taken.items() if each.tensor() is not None}
+    def _take(self, tensors: Iterable[tuple[Any, torch.Tensor]], step: int, first: bool = False) -> None:
+        """`tensors` with their names, or with what their name is made of."""
+        size, taken, held = 0, [], []
         for name, tensor in tensors:
-            if not _readable(tensor):
-                continue
-            size += tensor.numel() * tensor.element_size()
+            known = self.taken.get(id(tensor))
+            if known is None or known.tensor() is not tensor or tensor.data_ptr() != known.address:
+                if not _readable(tensor):
+                    continue
+                known = self._new(name, tensor)
+            size += known.size
             if size > MOST_BYTES:
                 break
             if first and tensor.is_floating_point() and not is_finite(tensor):
-                self.bad_at_first.add(name)
-            total, weighted = sums(tensor)
-            self.taken[id(tensor)] = Fingerprint(
-                weakref.ref(tensor), name, step, version_of(tensor), tensor.data_ptr(), total, weighted
-            )
+                self.bad_at_first.add(known.name)
+            taken.append(known)
+            held.append(tensor)
+        for known, tensor, sums in zip(taken, held, checksums(held), strict=True):
+            known.step, known.version, known.sums = step, version_of(tensor), sums
+
+    def _new(self, name: Any, tensor: torch.Tensor) -> Fingerprint:
+        self.taken = {key: each for key, each in self.taken.items() if each.tensor() is not None}
+        if not isinstance(name, str):
+            kind, parameter = name
+            mine = self._names.get(id(parameter), "a parameter")
+            name = mine if kind is None else f"{kind} of {mine}"
+        size = tensor.numel() * tensor.element_size()
+        known = Fingerprint(weakref.ref(tensor), name, tensor.data_ptr(), size)
+        self.taken[id(tensor)] = known
+        return known
 
     def changed(self) -> list[Changed]:
         """Tensors whose memory differs from what the program's last write on record left there."""
-        found = []
+        return self._compared(None)[0]
+
+    def _compared(self, step: int | None) -> tuple[list[Changed], int]:
+        """The tensors that have changed, and how many values of parameters and moments have not. `step`: in
+        which those that did not change were looked at."""
+        known, tensors = [], []
         for each in self.taken.values():
             tensor = each.tensor()
-            if tensor is None or tensor.data_ptr() != each.address or version_of(tensor) != each.version:
+            if tensor is None or version_of(tensor) != each.version or tensor.data_ptr() != each.address:
                 continue
-            total, weighted = sums(tensor)
-            if (total, weighted) == (each.total, each.weighted):
+            known.append(each)
+            tensors.append(tensor)
+        found, alike = [], 0
+        for each, tensor, now in zip(known, tensors, checksums(tensors), strict=True):
+            if now != each.sums:
+                found.append(_changed(each, tensor, now))
                 continue
-            difference = total - each.total
-            place, rest = divmod(weighted - each.weighted, difference) if difference else (-1, 0)
-            single = rest == 0 and 0 <= place < PERIOD
-            found.append(Changed(each.name, tensor, each.step, difference, place if single else None))
-        return found
+            alike += 0 if each.is_buffer else tensor.numel()
+            if step is not None:
+                each.step = max(each.step, step - 1)
+        return found, alike
+
+
+def _changed(each: Fingerprint, tensor: torch.Tensor, now: Checksum) -> Changed:
+    difference, weighted = moved(each.sums, now)
+    place, rest = divmod(weighted, difference) if difference else (-1, 0)
+    words = WORDS[tensor.element_size()]
+    single = rest == 0 and 0 <= place * words.itemsize < each.size
+    one = flipped_at(tensor, place, difference, words) if single else None
+    return Changed(each.name, tensor, each.step, difference, one)
+
+
+def _turned_over(found: list[Changed], alike: int, taken: dict[int, Fingerprint]) -> Changed | None:
+    """The one value that changed, if a fault did it: among many that stayed, and in memory of this process
+    alone. What a model's own call changes (statistics) says nothing for or against."""
+    written = [each for each in found if not taken[id(each.tensor)].is_buffer]
+    turned = [
+        each
+        for each in found
+        if each.one is not None
+        and no_program_writes(each.one, each.tensor.dtype)
+        and not each.tensor.is_shared()
+    ]
+    if len(turned) != 1 or alike < FEWEST_VALUES or any(each is not turned[0] for each in written):
+        return None
+    return turned[0]
 
 
 def _readable(tensor: torch.Tensor) -> bool:
@@ -154,17 +224,5 @@ def _readable(tensor: torch.Tensor) -> bool:
         and tensor.is_contiguous()
         and tensor.element_size() in WORDS
         and tensor.numel() > 0
+        and tensor.data_ptr() != 0
     )
-
-
-def sums(tensor: torch.Tensor) -> tuple[int, int]:
-    """(sum of the bits, sum of bits times place), as whole numbers."""
-    with torch.no_grad():
-        words = tensor.detach().reshape(-1).view(WORDS[tensor.element_size()])
-        total = int(words.sum(dtype=torch.int64))
-        whole = len(words) // PERIOD * PERIOD
-        columns = words[:whole].view(-1, PERIOD).sum(0, dtype=torch.int64)
-        rest = words[whole:].to(torch.int64)
-        weights = torch.arange(PERIOD, device=words.device)
-        weighted = int((columns * weights).sum() + (rest * weights[: len(rest)]).sum())
-    return total, weighted

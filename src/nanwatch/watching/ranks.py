@@ -23,8 +23,9 @@ from nanwatch.watching.shield import warn
 REPLICATED = "DistributedDataParallel"
 SHARDED = frozenset(("FullyShardedDataParallel", "FSDPModule"))
 
-SEVERITY = (None, "gradients", "loss")
-"""What a rank sees in its step, the worst last: bad gradients may be another rank's, a bad loss is not."""
+SEVERITY = (None, "state", "gradients", "loss")
+"""What a rank sees in its step, the worst last: bad gradients may be another rank's, a bad loss is not.
+"state": the step is finite, what it was made with is damaged."""
 LEAVING = len(SEVERITY)
 """Worse than any verdict: nanwatch has failed on that rank."""
 
@@ -54,6 +55,8 @@ class Lockstep:
         self._answering: Any = None
         self._bad = False
         """The ranks have agreed that this step is bad."""
+        self.only_state = False
+        """And that its losses and gradients are finite: to skip it would help nothing."""
 
     def note(self, module: nn.Module) -> None:
         """A root module is about to be called: is it trained together with other ranks?"""
@@ -91,7 +94,7 @@ class Lockstep:
             self._groups.clear()
             self._step_aside(say("watch.other_rank_left"))
             return None
-        self._bad = worst > 0
+        self._bad, self.only_state = worst > 0, worst == SEVERITY.index("state")
         return seen if worst == mine else "rank"
 
     def agreed_late(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import torch
 
 from nanwatch.watching.fingerprints import Fingerprints
+from nanwatch.watching.lasting_state import Damage
 from nanwatch.watching.module_calls import Scope
 from nanwatch.watching.stack import Stack
 from nanwatch.watching.storages import Storages
@@ -60,6 +61,19 @@ class Trouble:
     """What the step is without its bad micro-batches (`replay.good_parts.GoodParts`), if they were kept."""
     prevented: bool = True
     """Nothing bad has been written into the weights yet."""
+    damage: Damage | None = None
+    """What the step was made with was bad before it, or is now."""
+
+    @property
+    def can_be_skipped(self) -> bool:
+        """Whether all is well without this step."""
+        mends = self.damage is not None and self.damage.by_this_step
+        return self.prevented and (mends or self.seen_in in ("loss", "gradients", "rank"))
+
+    @property
+    def damaged(self) -> bool:
+        """Whether it was bad already before this step."""
+        return self.damage is not None and not self.damage.by_this_step
 
 
 Report = Callable[[Trouble], str | None]

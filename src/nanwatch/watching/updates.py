@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 from nanwatch.tensors import is_finite, norm_and_verdict
 from nanwatch.watching.aftermath import Aftermath
 from nanwatch.watching.held_back import Copies, EmptyGroups, replace_by_zero
+from nanwatch.watching.lasting_state import Damage, LastingState
 from nanwatch.watching.layers import facts_of
 from nanwatch.watching.sentinel import (
     LATE_STEPS,
@@ -49,6 +50,7 @@ class Updates:
         self._made: dict[int, int] = {}
         """id of an optimizer -> how many updates it has made."""
         self.aftermath = Aftermath(watcher)
+        self._lasting = LastingState(watcher.recorder, watcher.fingerprints)
         self.last: LastUpdate | None = None
         self.stack: Stack = ()
         """Where the program called the step that is under way."""
@@ -85,8 +87,8 @@ class Updates:
         replaced = self._with_closure_watched(optimizer, args, kwargs)
         if replaced is None:
             self._judge(optimizer)
-        if watcher.fingerprints is not None:
-            watcher.fingerprints.about_to_update()
+        elif not watcher.lockstep.groups:
+            self._act_on_damage(self._lasting.damage(watcher.step), optimizer)
         watcher.trace_the_update()
         return replaced
 
@@ -110,8 +112,7 @@ class Updates:
         bad = watcher.bad_state() if watcher.bad_state is not None else []
         if bad:
             self._went_bad(optimizer, bad)
-        if watcher.fingerprints is not None:
-            watcher.fingerprints.updated(optimizer, watcher.step)
+        watcher.fingerprints.updated(optimizer, watcher.step)
         if watcher.backward is not None:
             self._step.updated_inside = optimizer
             return
@@ -141,18 +142,23 @@ class Updates:
         if self.on_device(optimizer):
             self._judge_on_device(optimizer)
             return
-        verdict = self._verdict(optimizer)
-        if verdict.bad is not None:
-            self._act_on(verdict, optimizer)
+        damage = self._lasting.damage(watcher.step)
+        verdict = self._verdict(optimizer, damage)
+        if verdict.bad == "state":
+            self._act_on_damage(damage, optimizer)
+        elif verdict.bad is not None:
+            self._act_on(verdict, optimizer, damage)
         else:
             watcher.judge_silent_damage(optimizer)
 
-    def _verdict(self, optimizer: Optimizer) -> Verdict:
+    def _verdict(self, optimizer: Optimizer, damage: Damage | None = None) -> Verdict:
         step = self._step
         checked = step.scaler_checked and self._watcher.scaling.stepping
         gradients = [] if checked else gradients_of(optimizer)
         confirm = checked or not step.clipped_by_value
         verdict = self._watcher.host.judge(step.losses, gradients, self._clip_norm(optimizer), confirm)
+        if damage is not None and verdict.bad is None:
+            verdict = replace(verdict, bad="state")
         step.verdict = self._agreed(verdict)
         return step.verdict
 
@@ -161,25 +167,47 @@ class Updates:
         bad = self._watcher.lockstep.agreed(verdict.bad)
         return verdict if bad == verdict.bad else replace(verdict, bad=bad)
 
-    def _act_on(self, verdict: Verdict, optimizer: Optimizer) -> None:
-        watcher = self._watcher
-        sinks = watcher.bad_losses() + [("gradient", g) for g in gradients_of(optimizer) if not is_finite(g)]
-        action = watcher.trouble(verdict.bad or "", sinks, optimizer, parts=self._has_parts())
-        if action == "zero":
-            replace_by_zero(gradients_of(optimizer))
-        if action not in ("skip", "rollback"):
+    def _act_on_damage(self, damage: Damage | None, optimizer: Optimizer) -> None:
+        """Loss and gradients are finite, and what they were made with is not what it should be."""
+        if damage is None:
             return
-        if watcher.good_parts is not None:
-            self._go_on_without_the_bad_parts(optimizer)
-            return
+        if self._watcher.lockstep.groups:
+            damage.by_this_step = False  # what one rank could mend by skipping, others cannot
+        prevented = damage.by_this_step
+        action = self._watcher.trouble(
+            damage.seen_in, damage.sinks, optimizer, False, prevented, damage=damage
+        )
+        if action in ("skip", "rollback"):
+            self._do_without(action, optimizer, damage)
+        else:
+            self._lasting.tell(damage)
+
+    def _do_without(self, action: str, optimizer: Optimizer, damage: Damage | None) -> None:
+        """The update is not made, and where the state itself is bad, it goes back to a good one."""
         weights = weights_of(optimizer)
         if action == "rollback":
             self.leave_out(optimizer, weights)
-            watcher.roll_back()
+            self._watcher.roll_back(None if damage is None else damage.good_until)
             self._hold_back(optimizer)
         else:
             self._hold_back(optimizer)
             self.leave_out(optimizer, weights)
+
+    def _act_on(self, verdict: Verdict, optimizer: Optimizer, damage: Damage | None = None) -> None:
+        watcher = self._watcher
+        sinks = watcher.bad_losses() + [("gradient", g) for g in gradients_of(optimizer) if not is_finite(g)]
+        parts = self._has_parts()
+        action = watcher.trouble(verdict.bad or "", sinks, optimizer, parts=parts, damage=damage)
+        if action == "zero":
+            replace_by_zero(gradients_of(optimizer))
+        if action not in ("skip", "rollback"):
+            if damage is not None:
+                self._lasting.tell(damage)
+            return
+        if watcher.good_parts is not None:
+            self._go_on_without_the_bad_parts(optimizer)
+            return
+        self._do_without(action, optimizer, damage)
 
     def _has_parts(self) -> bool:
         """Whether good micro-batches may be kept: not where a scaler or another rank has had its say."""

@@ -27,6 +27,7 @@ from nanwatch.watching.fingerprints import Fingerprints
 from nanwatch.watching.first_look import look_at
 from nanwatch.watching.following import Following
 from nanwatch.watching.held_back import replace_by_zero
+from nanwatch.watching.lasting_state import Damage
 from nanwatch.watching.module_calls import ModuleCalls
 from nanwatch.watching.outside import OutsideMode
 from nanwatch.watching.randomness import Rng
@@ -65,6 +66,7 @@ class Watcher:
         self.lockstep = Lockstep(self._step_aside)
         self.calls = ModuleCalls()
         self.recorder = Recorder(self._say_once)
+        self.fingerprints = Fingerprints(*live.small_budget) if live is not None else Fingerprints()
         self.outside = OutsideMode(self.recorder, self.shield.give_up)
         self.updates = Updates(self, mode, policy)
         self.scaling = Scaling(self)
@@ -73,7 +75,6 @@ class Watcher:
         self.live = live
         if live is not None:
             live.tell_errors_to(self.shield.give_up)
-        self.fingerprints = Fingerprints(*live.small_budget) if live is not None else None
         self._home = threading.get_ident()
         self._arrivals: Storages[Stack] = Storages()
         self._epochs: dict[int | None, int] = {}
@@ -91,8 +92,8 @@ class Watcher:
         """The backward that is under way."""
         self._pending_output: Any = None
         self._trained: dict[tuple[int, int], bool] = {}
-        self.go_back: Callable[[], None] | None = None
-        """Puts the last good state back."""
+        self.go_back: Callable[[int | None], None] | None = None
+        """Puts the last good state back: one of this step or before."""
         self.bad_state: Callable[[], list[tuple[str, torch.Tensor]]] | None = None
         """What outlives the step and was found not to be finite, though the step was."""
         self.good_parts: Any = None
@@ -235,8 +236,7 @@ class Watcher:
         if self.now.model_returned and not training:
             self.finish_step(self.now.verdict)
         self.stand_aside()
-        if self.fingerprints is not None:
-            self.fingerprints.model_called(module, self.step)
+        self.fingerprints.model_called(module, self.step)
         self._inside = True
         fed = given_what_a_model_made(args, kwargs, self.recorder.tape)
         phase = "loss" if is_loss(module, fed) else "forward"
@@ -443,6 +443,7 @@ class Watcher:
         scaler_search: bool = False,
         prevented: bool = True,
         parts: bool = False,
+        damage: Damage | None = None,
     ) -> str | None:
         tape, earlier = self.recorder.tape, tuple(self.recorder.finished)
         if seen_in == "gradients":
@@ -450,7 +451,7 @@ class Watcher:
         trouble = Trouble(self.step, seen_in, tape, earlier, sinks, optimizer, scaler_search)
         trouble.live = self.live
         trouble.events = tuple(self.now.events)
-        trouble.prevented, trouble.parts = prevented, parts
+        trouble.prevented, trouble.parts, trouble.damage = prevented, parts, damage
         outcome = self.raise_if(self.send(trouble))
         self.good_parts = trouble.good_parts
         return outcome
@@ -492,10 +493,11 @@ class Watcher:
             raise error
         return action
 
-    def roll_back(self) -> None:
-        """Back to the last good state, if the session keeps one."""
+    def roll_back(self, good_until: int | None = None) -> None:
+        """Back to the last good state, if the session keeps one. `good_until`: the step after which all was
+        well, if that is known."""
         if self.go_back is not None:
-            self.go_back()
+            self.go_back(good_until)
 
     def bad_losses(self) -> list[tuple[str, torch.Tensor]]:
         return [("loss", loss) for loss in self.now.losses if not is_finite(loss)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from nanwatch.explain.bits import WORDS, Flipped, flipped_bit, odd_nans, place_of, value_of
+from nanwatch.explain.bits import flipped_bit, odd_nans
 from nanwatch.explain.case import Case, runs_finite
 from nanwatch.explain.claim import Against, Claim, Page
 from nanwatch.explain.instead import with_values
@@ -22,8 +22,8 @@ from nanwatch.explain.state import (
 )
 from nanwatch.explain.text import Text
 from nanwatch.records import Remedy
-from nanwatch.watching.fingerprints import PERIOD, Changed
 from nanwatch.watching.storages import key_of
+from nanwatch.watching.turned_bits import Flipped
 
 PAGE = Page(
     Text("Corrupted memory", "内存或文件损坏"),
@@ -101,7 +101,7 @@ def _changed(case: Case) -> Claim | None:
         return None
     now, then = record.changed(), record.noticed
     for found, said in [*((each, CHANGED) for each in now), *((each, CHANGED_THEN) for each in then)]:
-        one = _one_value(found)
+        one = found.one
         if not _on_record_since(case, found.step) and (one is None or one.bits.bit_count() > FEW_BITS):
             continue  # the program may have written it through `.data`
         if _written(case, found.tensor) or (one is None and found.tensor.is_shared()):
@@ -143,26 +143,6 @@ def _does_the_harm(case: Case, tensor: torch.Tensor, one: Flipped) -> bool:
     value = tensor.detach().clone()
     value[one.place] = one.before
     return runs_finite(with_values(case, [(mine, value)])) is True
-
-
-def _one_value(found: Changed) -> Flipped | None:
-    """The one value that changed, if the two sums agree on one place; with what it was before."""
-    tensor = found.tensor
-    if found.place is None or tensor.dtype not in WORDS:
-        return None
-    words = tensor.detach().reshape(-1).view(WORDS[tensor.dtype])
-    limit = torch.iinfo(words.dtype)
-    best = None
-    for at in range(found.place, words.numel(), PERIOD):
-        word = int(words[at])
-        before = word - found.difference
-        if not limit.min <= before <= limit.max:
-            continue
-        value, was = float(tensor.detach().reshape(-1)[at]), value_of(before, tensor.dtype)
-        if best is None or not abs(value) <= abs(best.value):
-            bits = (word ^ before) & ((1 << 8 * words.element_size()) - 1)
-            best = Flipped(place_of(at, tensor.shape), value, bits, was)
-    return best
 
 
 def _bits_said(one: Flipped) -> str:

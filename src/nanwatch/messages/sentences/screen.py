@@ -12,6 +12,7 @@ SENTENCES: dict[str, tuple[str, str]] = {
     "screen.born.loss": ("{kind} born in the loss", "计算 loss 时产生 {kind}"),
     "screen.born.backward": ("{kind} born in the backward pass", "反向传播中产生 {kind}"),
     "screen.born.optimizer": ("{kind} born in the optimizer step", "优化器更新中产生 {kind}"),
+    "screen.bit_turned": ("A bit was turned over in memory", "内存中有一位被翻转"),
     "screen.out_of_range": ("An index points outside its table", "索引指向了表之外"),
     "screen.traced.born": ("{kind} born here", "此处产生 {kind}"),
     "screen.traced.came_in": (
@@ -74,6 +75,7 @@ SENTENCES: dict[str, tuple[str, str]] = {
     "screen.seen.exception": ("what an exception left behind", "异常现场"),
     "screen.seen.trace": ("trace", "trace"),
     "screen.seen.hyperparameter": ("learning rate", "学习率"),
+    "screen.seen.memory": ("a checksum of the memory", "内存校验和"),
     "screen.seen.rank": ("another rank", "另一个 rank"),
     "screen.seen.checkpoint": ("a checkpoint that was saved", "所保存的检查点"),
     "screen.by.live trace": ("live trace", "实时 trace"),

@@ -127,6 +127,22 @@ SENTENCES: dict[str, tuple[str, str]] = {
         "nanwatch: could not go back ({why}). The step is stopped instead.",
         "nanwatch：无法回滚（{why}）。改为在此停止。",
     ),
+    "watch.bit_turned": (
+        "{name} holds {value} at {place}; after step {step} it held {before} there. Bit {bit} was turned over. "
+        "Nothing of the program has written it since, and no other weight or moment has changed: a fault of "
+        "the memory.",
+        "{name} 在 {place} 处现为 {value}，第 {step} 步之后为 {before}：第 {bit} 位被翻转。"
+        "此后程序没有写过它，其余权重和动量也都没有变：这是内存故障。",
+    ),
+    "watch.stopped_by_memory": (
+        "A bit of {name} was turned over in memory before the update of step {step}. See {path}",
+        "第 {step} 步更新之前，{name} 在内存中有一位被翻转。详见 {path}",
+    ),
+    "watch.skipping_helps_nothing": (
+        "Skipping this step would not help: what is bad outlives it. Policies that go back (rollback, survive) "
+        "put the last good state back.",
+        "跳过这一步没有用：坏掉的内容在这一步之后依然存在。能回滚的策略（rollback、survive）会恢复最近一份正常状态。",
+    ),
     "watch.good_parts_kept": (
         "Left out: micro-batch {bad} of {count}, counted from 0. The update is made with the gradients of "
         "the others.",

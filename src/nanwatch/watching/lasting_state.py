@@ -1,0 +1,118 @@
+"""What outlives a step and may be bad though its loss and its gradients are finite: a weight or a moment that
+the memory has changed, a statistic that is only read in an evaluation. Looked at before each update."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from nanwatch.tensors import is_finite, norms_by_device
+from nanwatch.watching.fingerprints import Changed, Fingerprints
+from nanwatch.watching.storages import key_of
+from nanwatch.watching.tape import Entry, Tape, tensors_in
+from nanwatch.watching.torch_functions import changes_its_input, written_to
+
+if TYPE_CHECKING:
+    from nanwatch.watching.recorder import Recorder
+
+STATISTICS = ("running_mean", "running_var")
+
+
+@dataclass
+class Damage:
+    turned: Changed | None = None
+    """One value in memory."""
+    statistics: list[tuple[str, torch.Tensor]] = field(default_factory=list)
+    by_this_step: bool = False
+    """The statistics were good before this step: without it they are good again."""
+
+    @property
+    def seen_in(self) -> str:
+        return "weights" if self.turned is None else "memory"
+
+    @property
+    def sinks(self) -> list[tuple[str, torch.Tensor]]:
+        found = [] if self.turned is None else [(self.turned.name, self.turned.tensor.detach())]
+        return found + self.statistics
+
+    @property
+    def good_until(self) -> int | None:
+        """The last step after which all was well, if that is known."""
+        return None if self.turned is None else self.turned.step
+
+
+class LastingState:
+    def __init__(self, recorder: Recorder, fingerprints: Fingerprints) -> None:
+        self._recorder = recorder
+        self._fingerprints = fingerprints
+        self._told: dict[int, torch.Tensor] = {}
+        """Statistics that are known to be bad."""
+
+    def damage(self, step: int) -> Damage | None:
+        """Found since the last update and not said yet."""
+        turned = self._turned(step)
+        if turned is not None:
+            return Damage(turned)
+        return self._bad_statistics(self._recorder.tape)
+
+    def tell(self, damage: Damage) -> None:
+        """It has been said, or comes of what was said, and nobody went back: it is not said again."""
+        self._told.update((id(t), t) for _, t in damage.statistics)
+        if damage.turned is not None:
+            self._fingerprints.accept(damage.turned)
+
+    def _turned(self, step: int) -> Changed | None:
+        found = self._fingerprints.about_to_update(step)
+        if found is None or self._written_by_the_program(found.tensor):
+            return None
+        return found
+
+    def _written_by_the_program(self, tensor: torch.Tensor) -> bool:
+        """Through `.data`, which torch does not count, but the tape has it."""
+        key = key_of(tensor)
+        tapes = [*self._recorder.finished, self._recorder.tape]
+        return any(_writes(entry, key) for tape in tapes for entry in tape.entries)
+
+    def _bad_statistics(self, tape: Tape) -> Damage | None:
+        """On the host only: to look at a GPU's is to wait for it."""
+        self._told = {key: b for key, b in self._told.items() if not is_finite(b)}
+        kept = [(m, n, b) for m, n, b in _statistics(tape) if id(b) not in self._told]
+        if not kept or math.isfinite(sum(map(float, norms_by_device([b for _, _, b in kept])))):
+            return None
+        bad = [(module, name, b) for module, name, b in kept if not is_finite(b)]
+        if not bad:
+            return None
+        names = {
+            id(b): name
+            for e in tape.entries
+            if isinstance(e.call, nn.Module)
+            for name, b in e.call.named_buffers()
+        }
+        before = {
+            (id(m), n): value for e in reversed(tape.entries) for m, n, value in e.buffers if n in STATISTICS
+        }
+        damage = Damage(statistics=[(names.get(id(b), name), b) for _, name, b in bad])
+        damage.by_this_step = all(is_finite(before[id(m), n]) for m, n, _ in bad)
+        return damage
+
+
+def _statistics(tape: Tape) -> Iterator[tuple[nn.Module, str, torch.Tensor]]:
+    """The statistics that the calls on the tape have moved on, each once."""
+    seen: set[int] = set()
+    for entry in tape.entries:
+        for module, name, _ in entry.buffers:
+            buffer = module._buffers.get(name) if name in STATISTICS else None
+            if buffer is not None and buffer.is_cpu and id(buffer) not in seen:
+                seen.add(id(buffer))
+                yield module, name, buffer
+
+
+def _writes(entry: Entry, key: int) -> bool:
+    if entry.kind != "write" and not changes_its_input(entry.call, entry.kwargs):
+        return False
+    return any(key_of(t) == key for t in tensors_in(written_to(entry.args, entry.kwargs)))
