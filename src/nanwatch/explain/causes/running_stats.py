@@ -159,6 +159,8 @@ def _made_of(case: Case, lineage: Lineage, node: Node, operand: str, kept: list[
     seen: set[int] = set()
     while waiting:
         source, key = waiting.pop()
+        if key in by_key and _is_cache(lineage, key):
+            return None
         if key in by_key:
             found[by_key[key]] = None
         elif source is None or source not in lineage.nodes:
@@ -169,6 +171,27 @@ def _made_of(case: Case, lineage: Lineage, node: Node, operand: str, kept: list[
             seen.add(source)
             waiting += [(s, k) for _, s, k in lineage.nodes[source].inputs]
     return list(found)
+
+
+def _is_cache(lineage: Lineage, key: int) -> bool:
+    """Whether the step writes into a part of this memory alone: a cache of values, one beside the other.
+    Statistics are renewed as a whole."""
+    leaf = lineage.leaves.get(key)
+    written = [
+        made.count
+        for node in lineage.nodes.values()
+        if key in node.keys and not node.is_view
+        for made, place in zip(node.outputs, node.keys, strict=True)
+        if place == key
+    ]
+    if leaf is None or leaf.layout is not torch.strided or not written:
+        return False
+    return max(written) < _size(leaf)
+
+
+def _size(tensor: torch.Tensor) -> int:
+    """Of all the memory behind it: what was read first may have been a part of it."""
+    return tensor.untyped_storage().nbytes() // tensor.element_size()
 
 
 def _keys_of(case: Case, lineage: Lineage, kept: list[Held]) -> dict[int, str]:
