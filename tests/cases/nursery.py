@@ -109,6 +109,7 @@ def become(request: dict[str, Any]) -> None:
     sys.stdin = open(0, closefd=False)  # noqa: SIM115 (the server's has read ahead)
     faulthandler.dump_traceback_later(LIMIT, exit=True)
     os.environ.update(request["environment"])
+    tempfile.tempdir = None  # to be asked for anew
     os.chdir(request["cwd"])
     code: object = 0
     try:

@@ -17,6 +17,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 import truth as truths
 from nursery import Nursery
 
+from nanwatch.explain.causes import CAUSES
+
 REPLAYED = {"forward", "loss", "backward", "optimizer"}
 ONLY_SEEN_LIVE = {
     "fwd_half_norm_silent_zero": "no NaN ever shows: only the audit can see it",
@@ -25,6 +27,7 @@ ONLY_SEEN_LIVE = {
 }
 DOES_NOT_REPEAT = {"transient-fault", "data-race", "transfer-race"}  # nobody can find the op afterwards
 PATHS = truths.all_programs()
+FIRST_EXAMPLES = {page.PAGE.examples[0]: cause for cause, page in CAUSES.items()}
 BAD = [p for p in PATHS if not p.stem.startswith("healthy")]
 HEALTHY = [p for p in PATHS if p.stem.startswith("healthy")]
 
@@ -46,6 +49,10 @@ def watched(
 
 def shows(text: str, kind: str) -> bool:
     return re.search(rf"(?<![a-z]){kind}(?![a-z])", text.lower()) is not None
+
+
+def test_every_page_has_a_first_example_of_its_own() -> None:
+    assert len(FIRST_EXAMPLES) == len(CAUSES) and FIRST_EXAMPLES.keys() <= {path.stem for path in BAD}
 
 
 def test_there_are_enough_programs() -> None:
@@ -118,10 +125,11 @@ def test_bad_program_without_live_trace(path: Path, tmp_path: Path, nursery: Nur
 
 
 def explained_or_not() -> list[Any]:
-    """Every third is explained now, the others are only located; with `make test-all` all are explained."""
+    """The first example on each cause's page and every third of the others are explained now, the rest only
+    located; with `make test-all` all are explained."""
     found = []
     for path in BAD:
-        now = zlib.crc32(path.stem.encode()) % 3 == 1
+        now = path.stem in FIRST_EXAMPLES or zlib.crc32(path.stem.encode()) % 3 == 1
         marks = [] if now else [pytest.mark.slow]
         found.append(pytest.param(path, True, id=f"{path.stem}-explained", marks=marks))
         if not now:
@@ -142,8 +150,12 @@ def test_bad_program(path: Path, explained: bool, tmp_path: Path, nursery: Nurse
     if repeats:
         assert not differences(truth, incident), output
 
-    if explained and incident["cause"]["certainty"] == "proved":
-        assert incident["cause"]["id"] in truth.causes, incident["cause"]
+    cause = incident["cause"]
+    if explained and cause["certainty"] == "proved":
+        assert cause["id"] in truth.causes, cause
+    if explained and path.stem in FIRST_EXAMPLES:
+        assert cause["id"] == FIRST_EXAMPLES[path.stem] and cause["id"] in truth.causes, cause
+        assert cause["certainty"] != "unknown" and cause["why"], cause
 
     repro = incident_folder / "repro.py"
     if repeats and None not in truth.op and incident["phase"] in REPLAYED:  # memory nobody wrote has no repro

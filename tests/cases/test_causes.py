@@ -10,6 +10,13 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 import causes
+import truth as truths
+
+from nanwatch.explain.causes import IDS
+
+
+def test_the_list_of_the_programs_is_that_of_nanwatch() -> None:
+    assert [*IDS, "unknown"] == list(truths.CAUSES)
 
 
 @pytest.mark.parametrize("cause", causes.IDS)

@@ -33,10 +33,9 @@ TRAINING = """
 def run(
     workshop: Workshop, folder: Path | str, *arguments: str, **more: str
 ) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "nanwatch", "run", "--dir", str(folder), "script.py", *arguments]
-    return subprocess.run(
-        command, cwd=workshop.folder, env=environment(**more), capture_output=True, text=True, timeout=60
-    )
+    command = ["-m", "nanwatch", "run", "--dir", str(folder), "script.py", *arguments]
+    assert workshop.nursery is not None
+    return workshop.nursery.run(command, workshop.folder, **more)
 
 
 @pytest.mark.parametrize("where", ["a file in the way", "/proc"])
