@@ -4,6 +4,7 @@ says on stdout what happened, a JSON line each."""
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import math
 import os
@@ -19,7 +20,6 @@ from torch import nn
 
 import nanwatch
 
-WORDS = torch.int32
 TOP_BIT = 1 << 30
 """Of a float32: the top bit of its exponent."""
 
@@ -80,10 +80,10 @@ def loss_of(out: torch.Tensor, y: torch.Tensor, fault: str | None) -> torch.Tens
 
 def flip(tensor: torch.Tensor, chance: random.Random) -> None:
     """In a value that is not 0, and behind torch's back, as a fault of the memory would."""
-    values = tensor.detach().view(-1)
-    places = values.nonzero().view(-1).tolist()
+    places = tensor.detach().view(-1).nonzero().view(-1).tolist()
     if places:
-        values.view(WORDS)[chance.choice(places)] ^= TOP_BIT
+        address = tensor.data_ptr() + tensor.element_size() * chance.choice(places)
+        ctypes.c_uint32.from_address(address).value ^= TOP_BIT
 
 
 def all_finite(model: nn.Module, optimizer: torch.optim.Optimizer) -> bool:

@@ -206,6 +206,40 @@ def test_good_micro_batches_are_kept(fault: str, clip: str, tmp_path: Path) -> N
     assert any("micro-batch 3 of 4" in note for note in incident.notes), incident.notes
 
 
+@pytest.mark.parametrize("unscaled", ["unscaled and clipped", "left to the scaler"])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_good_micro_batches_are_kept_with_a_scaler(fault: str, unscaled: str, tmp_path: Path) -> None:
+    """At the same scale, and the scaler counts the step as a good one."""
+
+    def play(bad: int | None, left_out: int | None) -> list[Any]:
+        model = network()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**8, growth_interval=2)
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.9)
+        for step in range(4):
+            optimizer.zero_grad()
+            for part in range(4):
+                number = 4 * step + part
+                if number == left_out:
+                    continue
+                (x,) = batches(0 if number == bad and fault == "batch" else None, None, 1)
+                with torch.autocast("cpu", dtype=torch.bfloat16):
+                    loss = (model(x * (1 + number)).float() - 1).square().mean() / 4
+                scaler.scale(spoiled(loss, fault) if number == bad else loss).backward()
+            if unscaled == "unscaled and clipped":
+                scaler.unscale_(optimizer)
+                nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+            scaler.step(optimizer)
+            scaler.update()
+            schedule.step()
+        return [*state_of(model, optimizer, schedule, scaler), random_states()]
+
+    session = assert_skipped_is_never_came(play, tmp_path / "run")
+    (incident,) = session.incidents
+    assert any("micro-batch 3 of 4" in note for note in incident.notes), incident.notes
+    assert [f.step for f in session.history] == [0, 1, 2, 3]
+
+
 def test_where_all_micro_batches_are_bad_none_is_kept(tmp_path: Path) -> None:
     def play(bad: int | None, left_out: int | None) -> list[Any]:
         model = network()

@@ -85,6 +85,8 @@ def _parts(tape: Tape) -> list[Part]:
 
 def _loss_is_finite(part: Part) -> bool:
     backward = part[-1]
+    if backward.unscaled is not None:
+        return is_finite(backward.unscaled)
     losses = tensors_in(backward.args[0] if backward.args else backward.kwargs.get("tensors"))
     return all(is_finite(loss) for loss in losses)
 

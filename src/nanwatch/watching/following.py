@@ -296,9 +296,11 @@ class Following:
             def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
                 ours = self._ours() and scaler._enabled
                 if ours:
-                    run(scaling.step_begins, sys._getframe(1))
+                    run(scaling.step_begins, scaler, sys._getframe(1))
                 result = original(scaler, optimizer, *args, **kwargs)
-                if ours:
+                if ours and run(scaling.step_done, optimizer):
+                    run(scaling.step_begins, scaler, sys._getframe(1))
+                    result = original(scaler, optimizer, *args, **kwargs)
                     run(scaling.step_done, optimizer)
                 return result
 

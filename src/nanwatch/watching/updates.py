@@ -196,7 +196,9 @@ class Updates:
     def _act_on(self, verdict: Verdict, optimizer: Optimizer, damage: Damage | None = None) -> None:
         watcher = self._watcher
         sinks = watcher.bad_losses() + [("gradient", g) for g in gradients_of(optimizer) if not is_finite(g)]
-        parts = self._has_parts()
+        scaling = watcher.scaling
+        scaled = "scale" in self._step.events
+        parts = (scaling.stepping and scaling.has_parts(optimizer)) if scaled else self.has_parts()
         action = watcher.trouble(verdict.bad or "", sinks, optimizer, parts=parts, damage=damage)
         if action == "zero":
             replace_by_zero(gradients_of(optimizer))
@@ -209,20 +211,23 @@ class Updates:
             return
         self._do_without(action, optimizer, damage)
 
-    def _has_parts(self) -> bool:
-        """Whether good micro-batches may be kept: not where a scaler or another rank has had its say."""
+    def has_parts(self) -> bool:
+        """Whether there are several micro-batches, of which good ones may be kept."""
         backwards = sum(e.kind == "backward" for e in self._watcher.recorder.tape.entries)
-        alone = not self._watcher.lockstep.groups and "scale" not in self._step.events
+        alone = not self._watcher.lockstep.groups
         return backwards > 1 and alone and self._copies is None and not self._step.closure
 
     def _go_on_without_the_bad_parts(self, optimizer: Optimizer) -> None:
         """The update is made with the gradients of the good micro-batches, clipped as the program did."""
         watcher = self._watcher
-        watcher.event("skip-part")
-        good, watcher.good_parts = watcher.good_parts, None
-        good.put_in(optimizer)
-        for clip in self._step.clipping:
-            clip()
+        if "scale" in self._step.events:
+            watcher.scaling.take_good_parts(optimizer)
+        else:
+            watcher.event("skip-part")
+            good, watcher.good_parts = watcher.good_parts, None
+            good.put_in(optimizer)
+            for clip in self._step.clipping:
+                clip()
         self._step.verdict = replace(self._step.verdict, bad=None)
 
     def leave_out(self, optimizer: Optimizer, weights: list[torch.Tensor]) -> None:
