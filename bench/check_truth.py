@@ -90,9 +90,10 @@ def is_fixed(case: Case, seen: list[dict[str, Any]]) -> list[str]:
 def ask(script: Path, how: str, processes: int) -> list[dict[str, Any]]:
     """What the witness of each process says."""
     children = in_children(testify, script.resolve(), how, processes=processes)
-    for child in children:
-        if child.result is None:
-            raise ChildDied(f"{'under the dispatch mode ' if how == 'ops' else ''}{child.death}")
+    dead = [child for child in children if child.result is None]
+    if dead:  # one that died by itself says more than those that waited for it
+        death = min(dead, key=lambda child: child.hung).death
+        raise ChildDied(f"{'under the dispatch mode ' if how == 'ops' else ''}{death}")
     return [child.result for child in children]
 
 

@@ -41,7 +41,14 @@ class Child:
     status: int
 
     @property
+    def hung(self) -> bool:
+        return self.result is None and "Timeout (" in self.output
+
+    @property
     def death(self) -> str:
+        if self.hung:  # the main thread's stack comes last, and its innermost frame first
+            main = self.output.rpartition("(most recent call first):")[2].strip().splitlines()[0]
+            return f"the process did not end within {LIMIT} s: {main.strip()[:150]}"
         last = self.output.strip().splitlines()[-1:] or ["it printed nothing"]
         return f"the process ended with status {self.status}: {last[0][:150]}"
 

@@ -89,6 +89,7 @@ class Follow:
         self.optimizers: list[torch.optim.Optimizer] = []
         self.batch: int | None = None
         self.seen: list[dict[str, Any]] = []
+        self.kept: dict[int, torch.nn.Module] = {}
         self._follow_modules()
         self._follow_updates()
 
@@ -111,6 +112,9 @@ class Follow:
         def enter(module: torch.nn.Module, args: tuple[Any, ...]) -> None:
             if not self.stack:
                 self.calls += 1
+                # To the end of the process: torch now and then hangs where it frees a model that
+                # DistributedDataParallel wraps, after its process group was destroyed.
+                self.kept[id(module)] = module
                 inner = module
                 while type(inner).__name__ in WRAPPERS:
                     inner = getattr(inner, "_orig_mod", None) or inner.module

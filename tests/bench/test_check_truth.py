@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from small_cases import (
     write,
 )
 
+from bench import fresh_children
 from bench.case import CAUSES, read
 from nanwatch.explain.causes import IDS
 
@@ -93,6 +95,19 @@ def said_about_wrong_ones(tmp_path_factory: pytest.TempPathFactory) -> dict[str,
 def test_a_wrong_statement_is_found(name: str, said_about_wrong_ones: dict[str, str]) -> None:
     said = said_about_wrong_ones[name]
     assert said.startswith("BAD") and WRONG[name][2] in said, said
+
+
+def test_how_a_process_died_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hangs() -> None:
+        time.sleep(60)
+
+    def fails() -> None:
+        raise KeyError("x")
+
+    monkeypatch.setattr(fresh_children, "LIMIT", 1)
+    (hung,), (failed,) = (fresh_children.in_children(work) for work in (hangs, fails))
+    assert hung.hung and "did not end within 1 s" in hung.death and hung.death.endswith("in hangs")
+    assert not failed.hung and failed.death.endswith("KeyError: 'x'")
 
 
 def test_a_fix_may_replace_and_insert(tmp_path: Path) -> None:

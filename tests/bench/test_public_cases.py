@@ -14,7 +14,8 @@ from bench.case import CASES, CAUSES, GROUPS, Case, read_all
 from bench.check_truth import check
 
 GOOD, WRONG = read_all(CASES)
-SOME = [case for case in GOOD if case.processes == 1][::10]
+ALONE, TOGETHER = ([case for case in GOOD if (case.processes > 1) == several] for several in (False, True))
+SOME = [*ALONE[::10], *TOGETHER[::3]]
 OTHERS = [case for case in GOOD if case not in SOME]
 
 
