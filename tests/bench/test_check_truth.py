@@ -97,7 +97,9 @@ def test_a_wrong_statement_is_found(name: str, said_about_wrong_ones: dict[str, 
     assert said.startswith("BAD") and WRONG[name][2] in said, said
 
 
-def test_how_a_process_died_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_a_process_died_is_said(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     def hangs() -> None:
         time.sleep(60)
 
@@ -105,7 +107,8 @@ def test_how_a_process_died_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         raise KeyError("x")
 
     monkeypatch.setattr(fresh_children, "LIMIT", 1)
-    (hung,), (failed,) = (fresh_children.in_children(work) for work in (hangs, fails))
+    with capfd.disabled():  # the children print to files of their own
+        (hung,), (failed,) = (fresh_children.in_children(work) for work in (hangs, fails))
     assert hung.hung and "did not end within 1 s" in hung.death and hung.death.endswith("in hangs")
     assert not failed.hung and failed.death.endswith("KeyError: 'x'")
 
