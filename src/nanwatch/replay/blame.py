@@ -9,11 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nanwatch.records import Numbers
+from nanwatch.replay.multiplied import base_of, multiplied
 from nanwatch.replay.trace import Op, Operand, Trace
-
-SUMS_OF_PRODUCTS = frozenset(
-    "mm addmm bmm baddbmm matmul linear mv addmv dot convolution conv1d conv2d conv3d einsum".split()
-)
 
 
 @dataclass
@@ -74,31 +71,30 @@ def _inf_candidates(path: list[Op], spoilt: Op | None = None) -> list[Blame]:
     """Infinities that nobody asked for: born of finite values, or brought in from outside. `spoilt`: the op
     that made NaN of them, from which one can tell whether they were a mask."""
     found = []
+    data = multiplied(path)
     for op in path:
         outside = _bad_from_outside(op)
-        if outside is not None and (_is_weight(outside) or not _is_mask(outside.numbers, spoilt)):
-            found.append(Blame(op, outside))
-        elif op.makes_inf and not op.makes_nan and (not op.deliberate or _misses_its_mark(op, spoilt)):
+        if outside is not None:
+            mask = looks_like_mask(outside.numbers) and op.index not in data
+            if _is_weight(outside) or not mask:
+                found.append(Blame(op, outside))
+        elif op.makes_inf and not op.makes_nan and not _asked_for(op, spoilt, op.index in data):
             found.append(Blame(op))
     return found
 
 
-def _is_mask(found: Numbers, spoilt: Op | None) -> bool:
-    """A mask is added or multiplied value by value; a factor of a sum of products is data."""
-    return looks_like_mask(found) and (spoilt is None or _base(spoilt) not in SUMS_OF_PRODUCTS)
-
-
-def _misses_its_mark(op: Op, spoilt: Op | None) -> bool:
-    """The log of zeros and ones is a mask where it is added to scores. Multiplied, or with the other sign, it
-    is the log of zero. (What the program wrote down, or lives with, it has asked for.)"""
-    if spoilt is None or op.constants or op.bad_inputs or op.usual:
+def _asked_for(op: Op, spoilt: Op | None, is_data: bool) -> bool:
+    """What is deliberate and stays a mask: not a number that the program put into its data, nor the log of
+    zeros and ones where it is multiplied or has the other sign; that is a log of zero."""
+    if not op.deliberate:
         return False
-    multiplied = _base(spoilt) in SUMS_OF_PRODUCTS or _base(spoilt) == "mul"
-    return multiplied or any(o.numbers.posinf for o in spoilt.bad_inputs)
-
-
-def _base(op: Op) -> str:
-    return op.name.split(".")[1].removesuffix("_") if "." in op.name else op.name
+    if op.constants or op.bad_inputs:
+        return not (is_data and op.phase == "data")
+    if op.usual:
+        return True
+    multiplied_by_value = spoilt is not None and base_of(spoilt) == "mul"
+    plus = spoilt is not None and any(o.numbers.posinf for o in spoilt.bad_inputs)
+    return not (is_data or multiplied_by_value or plus)
 
 
 def _bad_from_outside(op: Op) -> Operand | None:

@@ -13,6 +13,7 @@ from nanwatch.replay.blame import Blame, first_harmful, hidden_births, looks_lik
 from nanwatch.replay.live import LiveTracer
 from nanwatch.replay.located import Located, birth_at, birth_of, hop_of, kind_of
 from nanwatch.replay.memory_changed import located_in_memory
+from nanwatch.replay.multiplied import multiplied
 from nanwatch.replay.owners import owners_of
 from nanwatch.replay.roles import Roles, written_down
 from nanwatch.replay.samples import bad_rows, bad_rows_of_batch
@@ -126,9 +127,9 @@ def _on_purpose(trace: Trace, sinks: list[int]) -> bool:
     if any(o.numbers.nan for i in sinks for o in trace.ops[i].outputs):
         return False
     path = trace.ancestors(sinks)
-    return all(op.bad_inputs or op.deliberate for op in path) and not any(
-        o.source is None and not looks_like_mask(o.numbers) for op in path for o in op.bad_inputs
-    )
+    if multiplied(path) or not all(op.bad_inputs or op.deliberate for op in path):
+        return False
+    return not any(o.source is None and not looks_like_mask(o.numbers) for op in path for o in op.bad_inputs)
 
 
 def _bad_of(trouble: Trouble, again: Again) -> tuple[list[torch.Tensor], bool]:

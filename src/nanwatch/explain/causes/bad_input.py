@@ -72,6 +72,10 @@ PUTS = (
     "index_put",
     "lift_fresh",
     "full",
+    "full_like",
+    "new_full",
+    "masked_fill",
+    "masked_fill_",
     "scalar_tensor",
     "set_",
 )
