@@ -86,3 +86,53 @@ def test_an_index_that_the_program_has_caught_is_not_blamed_later(watch: Watch) 
         model(torch.tensor([[1]]))
         model(torch.tensor([[2]]))
     assert not session.post_mortem(IndexError("list index out of range"))
+
+
+class Reader(nn.Module):
+    """Holds a table that is neither weight nor buffer, as programs do."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__()
+        self.words = Words().to(device)
+        self.norm = nn.BatchNorm1d(4, device=device)
+        self.sign = torch.ones(4, device=device)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.norm(self.words(ids) * self.sign)
+
+
+def reads_on_a_device_that_dies(batches: list[torch.Tensor], last: int) -> Callable[[], None]:
+    """`meta` tensors are like those of a GPU after an assert: they have shapes, and no value can be read."""
+    model = Reader("meta")
+
+    def program() -> None:
+        for number, ids in enumerate(batches):
+            with torch.no_grad():
+                model(ids.to("meta"))
+            if number == last:
+                raise RuntimeError("CUDA error: device-side assert triggered")
+
+    return program
+
+
+def test_an_assert_of_a_device_is_found_on_the_host(watch: Watch) -> None:
+    batches = [torch.tensor([[1, 2], [3, 4]]), torch.tensor([[1, 2], [5, 8]])]
+    incident = died_of(watch, reads_on_a_device_that_dies(batches, last=1), **NO_AUDIT)
+    assert incident is not None
+    assert (incident.kind, incident.birth.op, incident.birth.module) == (
+        "index",
+        "aten.embedding.default",
+        "words.table",
+    )
+    assert (incident.birth.samples, incident.step) == ((1,), 1)
+    assert [numbers.name for numbers in incident.birth.inputs] == ["indices"]  # of the rest nothing is known
+    assert (incident.cause.id, incident.cause.certainty) == ("index-out-of-range", "proved")
+    assert "the index 8 for a table of 7" in incident.cause.why
+
+
+def test_an_assert_that_the_host_cannot_explain_is_not_guessed_at(
+    watch: Watch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    batches = [torch.tensor([[1, 2], [3, 4]])]
+    assert died_of(watch, reads_on_a_device_that_dies(batches, last=0), **NO_AUDIT) is None
+    assert "CUDA_LAUNCH_BLOCKING=1" in capsys.readouterr().err

@@ -4,20 +4,43 @@ from __future__ import annotations
 
 import torch
 
+from nanwatch.messages import say
 from nanwatch.replay.locate import locate
-from nanwatch.replay.locate_index import locate_index
+from nanwatch.replay.locate_index import locate_assert, locate_index
 from nanwatch.replay.located import Located
 from nanwatch.replay.out_of_range import may_be_an_index
+from nanwatch.watching.device_assert import is_device_assert
 from nanwatch.watching.first_look import look_at
 from nanwatch.watching.post_mortem import bad_tensors_of
+from nanwatch.watching.shield import warn
 from nanwatch.watching.trouble import Trouble
 from nanwatch.watching.watcher import Watcher
 
 
 def behind(error: BaseException, watcher: Watcher) -> tuple[Trouble, Located] | None:
     """None if it was something else."""
+    if is_device_assert(error):
+        return _assert(watcher)
     found = _index(error, watcher) if may_be_an_index(error) else None
     return found or _bad_values(error, watcher)
+
+
+def _assert(watcher: Watcher) -> tuple[Trouble, Located] | None:
+    trouble = _trouble(watcher, "exception", [])
+    watcher.shield.busy = True
+    try:
+        located = locate_assert(trouble, watcher.calls)
+    except RuntimeError as own:
+        if not is_device_assert(own):
+            raise
+        located = None
+    finally:
+        watcher.shield.busy = False
+    if located is None:
+        warn(say("watch.device_assert"))
+        return None
+    trouble.step, trouble.device_lost = located.step, True
+    return trouble, located
 
 
 def _index(error: BaseException, watcher: Watcher) -> tuple[Trouble, Located] | None:

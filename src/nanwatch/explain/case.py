@@ -169,7 +169,7 @@ class Case:
         from nanwatch.explain.experiments import EXPERIMENTS
 
         experiment = EXPERIMENTS[name]
-        if self.trouble.seen_in == "checkpoint" or not experiment.applies(self):
+        if self.trouble.seen_in == "checkpoint" or self.trouble.device_lost or not experiment.applies(self):
             return Outcome(None, "")  # what was saved is no part of what is run again
         if self.budget.spent:
             return Outcome(None, "")

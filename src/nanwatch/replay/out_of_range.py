@@ -55,9 +55,7 @@ class OutOfRange:
 
 
 def may_be_an_index(error: BaseException) -> bool:
-    """Whether torch's message speaks of one. After an assert on a device nothing there can be read."""
-    if "device-side assert" in str(error):
-        return False
+    """Whether torch's message speaks of one."""
     return isinstance(error, (IndexError, RuntimeError)) and SPEAKS_OF_IT.search(str(error)) is not None
 
 

@@ -306,11 +306,13 @@ class Player:
 
     def _compare(self, entry: Entry, new: list[torch.Tensor]) -> None:
         """A model that keeps state nobody recorded gives something else when it is called again: say so."""
+        if self._changes.any:
+            return
         same = len(entry.made) == len(new) and all(
             version_of(was) != version or alike(was, now)
             for (was, version), now in zip(entry.made, new, strict=True)
         )
-        if not same and not self._again.differs and not self._changes.any:
+        if not same and not self._again.differs:
             self._again.differs = True
             self._again.notes.append(say("watch.replay_differs"))
 

@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from nanwatch.watching.device_assert import is_device_assert
+
 WORDS = 624 * 4
 """Bytes of the state of a Mersenne twister, which both Python and NumPy use, without the position in it."""
 
@@ -129,6 +131,13 @@ _of_cpu = torch.default_generator.get_state
 
 
 def _cuda_states() -> tuple[tuple[int, torch.Tensor], ...]:
-    if not torch.cuda.is_initialized() or torch.cuda.is_current_stream_capturing():
+    if not torch.cuda.is_initialized():
         return ()
-    return tuple((i, g.get_state()) for i, g in enumerate(torch.cuda.default_generators))
+    try:
+        if torch.cuda.is_current_stream_capturing():
+            return ()
+        return tuple((i, g.get_state()) for i, g in enumerate(torch.cuda.default_generators))
+    except RuntimeError as error:
+        if is_device_assert(error):
+            return ()
+        raise

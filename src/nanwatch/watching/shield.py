@@ -11,6 +11,7 @@ import torch
 
 from nanwatch.errors import NonFiniteError
 from nanwatch.messages import say
+from nanwatch.watching.device_assert import is_device_assert
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -41,8 +42,8 @@ class Shield:
             self.busy = False
 
     def give_up(self, error: BaseException) -> None:
-        if self.broken:
-            return
+        if self.broken or is_device_assert(error):
+            return  # the program's own fault, which it meets at its next call
         self.broken = True
         try:
             self._step_aside()

@@ -40,6 +40,8 @@ class Trouble:
     optimizer: Any = None
     scaler_search: bool = False
     """A GradScaler skipped this step: an incident only if the gradients are bad without its scale too."""
+    device_lost: bool = False
+    """Nothing on the device can be read or run any more."""
     live: LiveTrace | None = None
     notes: list[str] = field(default_factory=list)
     last_update: LastUpdate | None = None

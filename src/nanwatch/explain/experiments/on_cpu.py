@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-from typing import Any
-
 import torch
-from torch.overrides import TorchFunctionMode
 
 from nanwatch.explain.case import Case, Outcome, runs_finite
 from nanwatch.explain.text import Text
 from nanwatch.replay.again import Changes
+from nanwatch.replay.on_cpu_instead import OnCpu, held_on_cpu
 
 NAME = "on-cpu"
 TITLE = Text("running the step on the CPU", "在 CPU 上运行这一步")
@@ -28,8 +24,8 @@ def applies(case: Case) -> bool:
 
 
 def run(case: Case) -> Outcome:
-    with _brought_over(_state(case)):
-        finite = runs_finite(case.rerun(Changes(around=_OnCpu, outside=lambda t: t.cpu())))
+    with held_on_cpu(_state(case), torch.Tensor.cpu):
+        finite = runs_finite(case.rerun(Changes(around=OnCpu, outside=torch.Tensor.cpu)))
     if finite is None:
         return Outcome(None, "")
     return Outcome(finite, (FINITE if finite else FAILS).say())
@@ -38,39 +34,3 @@ def run(case: Case) -> Outcome:
 def _state(case: Case) -> list[torch.Tensor]:
     found = [t for m in case.models for t in [*m.parameters(), *m.buffers()]]
     return list({id(t): t for t in found if type(t) in (torch.Tensor, torch.nn.Parameter)}.values())
-
-
-@contextlib.contextmanager
-def _brought_over(tensors: list[torch.Tensor]) -> Iterator[None]:
-    """Weights and buffers on the CPU for a while; afterwards they have their own memory back."""
-    memory = [(t, t.data) for t in tensors]
-    try:
-        for tensor, data in memory:
-            tensor.data = data.cpu()
-        yield
-    finally:
-        for tensor, data in memory:
-            tensor.data = data
-
-
-class _OnCpu(TorchFunctionMode):
-    """Whatever device the program asks for, it gets the CPU."""
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = dict(kwargs or {})
-        if kwargs.get("device") is not None:
-            kwargs["device"] = "cpu"
-        name = getattr(func, "__name__", "")
-        if name == "cuda" and args and isinstance(args[0], torch.Tensor):
-            return args[0]
-        if name == "to":
-            args = tuple(_cpu(a) for a in args)
-        return func(*args, **kwargs)
-
-
-def _cpu(value: Any) -> Any:
-    if isinstance(value, torch.device):
-        return torch.device("cpu")
-    return "cpu" if isinstance(value, str) and value.startswith("cuda") else value

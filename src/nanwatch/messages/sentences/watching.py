@@ -104,6 +104,20 @@ SENTENCES: dict[str, tuple[str, str]] = {
         "{kind} at step {step}, phase {phase}; the place of birth is not known. See {path}",
         "第 {step} 步（阶段 {phase}）出现 {kind}，产生位置未知。详见 {path}",
     ),
+    "watch.device_assert": (
+        "nanwatch: a kernel on the GPU was stopped by an assert: most often an index outside its table. The "
+        "GPU cannot be read any more, and what was still on the host does not show which op it was. Run once "
+        "more with CUDA_LAUNCH_BLOCKING=1: then the error comes at the op that caused it.",
+        "nanwatch：GPU 上的内核因断言而停止，最常见的原因是索引超出了表的范围。该 GPU 已无法读取，"
+        "仅凭主机上留下的数据找不到是哪个算子。请设置 CUDA_LAUNCH_BLOCKING=1 再运行一次："
+        "这样错误就会出现在引发它的算子处。",
+    ),
+    "watch.device_assert_found": (
+        "The GPU stopped with an assert, reported it at a later call, and cannot be read any more. The index "
+        "was found by running the last steps on the CPU, with zeros in the place of what lay on the GPU.",
+        "GPU 因断言而停止，到之后的调用才报告，且已无法读取。这个索引是在 CPU 上重新运行最后几步找到的，"
+        "GPU 上的数据以零代替。",
+    ),
     "watch.other_thread": (
         "nanwatch: a model is trained in another thread than the one that was watched first; only that "
         "one is watched. Start nanwatch.watch(...) in the thread that trains.",
@@ -128,9 +142,9 @@ SENTENCES: dict[str, tuple[str, str]] = {
         "nanwatch：无法回滚（{why}）。改为在此停止。",
     ),
     "watch.bit_turned": (
-        "{name} holds {value} at {place}; after step {step} it held {before} there. Bit {bit} was turned over. "
-        "Nothing of the program has written it since, and no other weight or moment has changed: a fault of "
-        "the memory.",
+        "{name} holds {value} at {place}; after step {step} it held {before} there. Bit {bit} was turned "
+        "over. Nothing of the program has written it since, and no other weight or moment has changed: a "
+        "fault of the memory.",
         "{name} 在 {place} 处现为 {value}，第 {step} 步之后为 {before}：第 {bit} 位被翻转。"
         "此后程序没有写过它，其余权重和动量也都没有变：这是内存故障。",
     ),
@@ -139,9 +153,23 @@ SENTENCES: dict[str, tuple[str, str]] = {
         "第 {step} 步更新之前，{name} 在内存中有一位被翻转。详见 {path}",
     ),
     "watch.skipping_helps_nothing": (
-        "Skipping this step would not help: what is bad outlives it. Policies that go back (rollback, survive) "
-        "put the last good state back.",
+        "Skipping this step would not help: what is bad outlives it. Policies that go back (rollback, "
+        "survive) put the last good state back.",
         "跳过这一步没有用：坏掉的内容在这一步之后依然存在。能回滚的策略（rollback、survive）会恢复最近一份正常状态。",
+    ),
+    "watch.good_parts_kept_by_ranks": (
+        "Left out on this rank: micro-batch {bad} of {count}, counted from 0. All ranks make the update with "
+        "the gradients of the others.",
+        "本 rank 跳过的微批：第 {bad} 个（共 {count} 个，从 0 计）。所有 rank 用其余微批的梯度完成更新。",
+    ),
+    "watch.parts_of_others_left_out": (
+        "No micro-batch of this rank was bad: all ranks make the update without the bad ones of another.",
+        "本 rank 没有坏的微批：所有 rank 不计其他 rank 的坏微批，完成更新。",
+    ),
+    "watch.group_left_out": (
+        "All micro-batches of this step are left out: none is good, or the good ones cannot be made again by "
+        "themselves.",
+        "这一步的所有微批都被跳过：没有一个是好的，或者好的那些无法单独重新计算。",
     ),
     "watch.good_parts_kept": (
         "Left out: micro-batch {bad} of {count}, counted from 0. The update is made with the gradients of "
