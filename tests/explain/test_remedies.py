@@ -78,6 +78,12 @@ def changed_lines(remedy: Remedy) -> list[str]:
 
 IN_A_MODULE = [
     ("clamp-divisor", "h.sum(1) / x.abs().sum(1)", "x.abs().sum(1).clamp_min(1e-08)"),
+    ("clamp-divisor", "h.sum(1) * (1 / x.abs().sum(1))", "1 / x.abs().sum(1).clamp_min(1e-08)"),
+    (
+        "where-not-product",
+        "((x != 0).float() * x.masked_fill(x == 0, float('inf'))).sum(1) + h.sum(1)",
+        "torch.where((x != 0).float() == 0, 0.0, x.masked_fill(x == 0, float('inf')))",
+    ),
     ("clamp-log", "torch.log(x.abs().sum(1)) + h.sum(1)", "torch.log(x.abs().sum(1).clamp_min(1e-08))"),
     ("eps-inside-sqrt", "(h * x.abs().sum(1, True)).square().sum(1).sqrt()", "+ 1e-08).sqrt()"),
     ("clamp-domain", "torch.acos(x.abs().sum(1) * 0 + 2.0) + h.sum(1)", ".clamp(-0.999999, 0.999999)"),
@@ -104,6 +110,28 @@ def test_an_edit_under_which_the_op_still_fails_is_not_offered(offered: Offered)
     """Infinity in the place of NaN, and a quotient by infinity is 0: finite, and as wrong as before."""
     forward = "h.sum(1) / (x.abs().sum(1) / (x[:, 0] * 0).abs())"
     assert not offered(MODEL.format(forward=forward, loss="out.square().mean()"), "clamp-domain")
+
+
+def test_what_does_not_fit_the_op_is_not_offered(offered: Offered) -> None:
+    """A length is no count, a square has no domain to keep to, labels are no divisor."""
+    lengths = MODEL.format(forward="h.sum(1) / x.norm(dim=1)", loss="out.square().mean()")
+    assert set(offered(lengths, "max-with-one", "clamp-divisor", "eps-inside-sqrt")) == {"clamp-divisor"}
+    squares = MODEL.format(
+        forward="(h.sum(1) - torch.where(x.sum(1) == 0, float('nan'), 0.0)) ** 2",
+        loss="torch.where(out.isnan(), 0.0, out).mean()",
+    )
+    assert not offered(squares, "clamp-domain", "eps-inside-sqrt")
+    labels = MODEL.format(
+        forward="h", loss="F.cross_entropy(out, torch.full((5,), -100 if step == 2 else 1))"
+    )
+    assert not offered(labels, "clamp-divisor", "max-with-one")
+
+
+def test_an_edit_that_changes_a_loss_that_was_fine_is_not_offered(offered: Offered) -> None:
+    """The gradient is finite then, and of another function."""
+    error = "(out.sum(1) - torch.tensor([0.0, 0.0, 0.0, float('nan'), 0.0])) ** (2 + 0 * step)"
+    loss = f"torch.where(torch.arange(5) == 3, 0.0, {error}).mean()"
+    assert not offered(MODEL.format(forward="h", loss=loss), "clamp-domain")
 
 
 AT_THE_TOP = [

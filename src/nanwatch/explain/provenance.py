@@ -14,7 +14,6 @@ from nanwatch.explain.birth import BirthOp
 from nanwatch.explain.lineage import Lineage, Node
 from nanwatch.explain.mechanism import Mechanism, mechanism_of
 from nanwatch.records import Numbers
-from nanwatch.replay.tracer import measurable
 from nanwatch.watching.storages import key_of
 
 if TYPE_CHECKING:
@@ -24,9 +23,9 @@ MARKS, COUNT, VALUES = "marks", "count", "values"
 INTEGERS = ("uint8", "int8", "int16", "int32", "int64")
 HANDS_ON = frozenset(
     "_to_copy to type_as clone detach alias contiguous copy expand_copy view_copy lift_fresh select slice "
-    "index index_select gather masked_select take unsqueeze squeeze view reshape expand permute transpose t "
-    "repeat stack cat flatten relu clamp clamp_min abs maximum masked_fill where to_dense _to_dense values "
-    "_coalesced flip roll slice_scatter select_scatter index_put fill zero_ copysign".split()
+    "index index_select gather masked_select take unsqueeze squeeze view _unsafe_view reshape expand permute "
+    "transpose t repeat stack cat flatten relu clamp clamp_min abs maximum masked_fill where to_dense "
+    "_to_dense values _coalesced flip roll slice_scatter select_scatter index_put fill zero_ copysign".split()
 )
 """Ops after which marks are still marks and counts still counts."""
 
@@ -269,6 +268,6 @@ def zeros_at_bad(birth: BirthOp, name: str) -> bool:
 def how_many(birth: BirthOp, name: str) -> tuple[int, int]:
     """(how many values of an operand are zero, how many it has)."""
     value = birth.arguments.get(name)
-    if isinstance(value, torch.Tensor) and measurable(value):
+    if isinstance(value, torch.Tensor) and value.device.type != "meta" and value.layout is torch.strided:
         return int((value == 0).sum()), value.numel()
     return 1, 1

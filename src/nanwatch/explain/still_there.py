@@ -19,7 +19,8 @@ def still_there(case: Case, again: Again) -> bool:
     if born is None:
         return False
     made = [op for op in again.tracer.trace.ops.values() if op.makes_nan or op.makes_inf]
-    return any(op.name == born.name and _place(op) == _place(born) for op in made)
+    alike = [op for op in made if (op.name, op.phase) == (born.name, born.phase)]
+    return any(_place(op) == _place(born) for op in alike)
 
 
 def _place(op: Op) -> tuple[str, int] | None:

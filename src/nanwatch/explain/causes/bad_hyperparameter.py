@@ -232,7 +232,7 @@ def _came_from_tensor(case: Case) -> bool:
             tensor.numel() == 1
             and not tensor.is_complex()
             and tensor.device.type != "meta"
-            and float(tensor) == 0
+            and float(tensor.detach()) == 0
         ):
             return True
     return any(n.returned == 0 for n in case.lineage.nodes.values())

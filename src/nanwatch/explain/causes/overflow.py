@@ -140,4 +140,7 @@ def dtype_name(dtype: torch.dtype | None) -> str:
 
 def remedies(case: Case) -> list[Remedy]:
     ids = ["bounded-exp", "log-softmax"] if "exp" in (case.birth.name if case.birth else "") else []
-    return offer(case, *ids, "clamp-scores", "lower-learning-rate", "clip-gradients", "skip-batch")
+    made_in_training = (
+        ("lower-learning-rate", "clip-gradients", "skip-batch") if case.phase != "weights" else ()
+    )
+    return offer(case, *ids, "clamp-scores", *made_in_training)

@@ -67,4 +67,6 @@ def weigh(case: Case) -> Claim | Against | None:
 
 
 def remedies(case: Case) -> list[Remedy]:
-    return offer(case, "double-where", "clamp-domain", "clamp-divisor", "clamp-log", "drop-bad-rows")
+    return offer(
+        case, "double-where", "bounded-exp", "clamp-domain", "clamp-divisor", "clamp-log", "drop-bad-rows"
+    )

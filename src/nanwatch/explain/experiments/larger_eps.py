@@ -32,6 +32,8 @@ def run(case: Case) -> Outcome:
     def change(name: str, value: Any) -> Any:
         if name == "eps" and isinstance(value, float):
             return max(value, eps)
+        if name == operand and isinstance(value, (int, float)):
+            return eps if value == 0 else value
         if name != operand or not isinstance(value, torch.Tensor) or value.is_complex():
             return value
         floor = torch.where(value < 0, -eps, eps).to(value.dtype)

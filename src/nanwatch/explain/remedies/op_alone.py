@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from nanwatch.explain.remedies.repairs import Repair
+from nanwatch.explain.remedies.operands import Repair
 from nanwatch.replay.op_facts import output_tensors
 from nanwatch.replay.tracer import measurable
 from nanwatch.tensors import is_finite

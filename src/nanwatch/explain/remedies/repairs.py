@@ -9,12 +9,24 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from nanwatch.explain.mechanism import LOGS, WITHIN_ONE
+from nanwatch.explain.mechanism import DIVISIONS, LOGS, WITHIN_ONE
+from nanwatch.explain.provenance import whole_and_positive, zeros_at_bad
+from nanwatch.explain.remedies.operands import (
+    Call,
+    Repair,
+    function_called,
+    is_module,
+    is_tensor,
+    names_of,
+    operand_of,
+    smallest_of,
+    wrapped,
+    wrapped_divisor,
+)
 from nanwatch.explain.remedies.source_edit import Expression, expression_at
 from nanwatch.replay.op_facts import CASTS
 
@@ -22,110 +34,12 @@ if TYPE_CHECKING:
     from nanwatch.explain.case import Case
 
 LARGE = 1e6
-Call = Callable[..., Any]
-
-
-@dataclass(frozen=True)
-class Repair:
-    """`node` of the source is to be written as `text`; `call` does the same to the recorded call."""
-
-    expression: Expression
-    node: ast.expr
-    text: str
-    call: Callable[[Call], Call] | None = None
-
-    @property
-    def source(self) -> str:
-        return self.expression.replaced(self.node, self.text)
-
-
-@dataclass(frozen=True)
-class Operand:
-    """Where the suspect operand stands in the source: its node, and which argument of the call it is."""
-
-    node: ast.expr
-    place: int
-
-
-def operand_of(expression: Expression, place: int) -> Operand | None:
-    """The operand number `place` of the call: in `torch.log(x)`, `x.log()` and `-x` that is x, in `a / b` and
-    `torch.div(a, b)` the second is b."""
-    node = expression.node
-    if isinstance(node, ast.BinOp):
-        return Operand((node.left, node.right)[place], place) if place < 2 else None
-    if isinstance(node, ast.UnaryOp):
-        return Operand(node.operand, 0) if place == 0 else None
-    if not isinstance(node, ast.Call):
-        return None
-    given = list(node.args)
-    if isinstance(node.func, ast.Attribute) and not _is_module(node.func.value):
-        given = [node.func.value, *given]
-    if place >= len(given) or isinstance(given[place], ast.Starred):
-        return None
-    return Operand(given[place], place)
-
-
-def _is_module(node: ast.expr) -> bool:
-    """`torch`, `F`, `torch.nn.functional`: a module, as the file itself says. (A name that is no module is a
-    tensor whose method is called.)"""
-    while isinstance(node, ast.Attribute):
-        node = node.value
-    return isinstance(node, ast.Name) and node.id in (
-        "torch",
-        "F",
-        "nn",
-        "np",
-        "math",
-        "functional",
-        "special",
-    )
-
-
-def wrapped(case: Case, place: int, change: Callable[[str], str], value: Call) -> Repair | None:
-    """The operand `place` written as `change(its text)`; in a recorded call it goes through `value`."""
-    if case.located.op is None:
-        return None
-    expression = expression_at(case.located.op.stack)
-    operand = None if expression is None else operand_of(expression, place)
-    if expression is None or operand is None:
-        return None
-    text = expression.text_of(operand.node)
-    if not isinstance(operand.node, (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant)):
-        text = f"({text})"
-
-    def call(function: Call) -> Call:
-        def changed(*args: Any, **kwargs: Any) -> Any:
-            given = list(args)
-            if place < len(given):
-                given[place] = value(given[place])
-            return function(*given, **kwargs)
-
-        return changed
-
-    return Repair(expression, operand.node, change(text), call)
-
-
-def smallest_of(case: Case) -> float:
-    """A number that is small and that the dtype of the birth can divide by."""
-    dtype = case.birth.dtype if case.birth is not None else None
-    if dtype in (torch.float16, torch.float8_e4m3fn, torch.float8_e5m2):
-        return 1e-4
-    return 1e-12 if dtype is torch.float64 else 1e-8
-
-
-def _tensor(value: Any) -> bool:
-    return isinstance(value, torch.Tensor)
-
-
-def _names(case: Case) -> set[str]:
-    """The birth op, and the function whose derivative it is."""
-    if case.birth is None or case.located.op is None:
-        return set()
-    return {case.birth.name, (case.located.op.node or "").partition("Backward")[0].lower()}
+EXPONENTIALS = frozenset("exp expm1 exp2 sinh cosh".split())
+ROOTS = frozenset("sqrt rsqrt pow norm linalgvectornorm linalg_vector_norm std var".split())
 
 
 def clamp_log(case: Case) -> Repair | None:
-    if not _names(case) & set(LOGS):
+    if not names_of(case) & set(LOGS):
         return None
     least = smallest_of(case)
     return wrapped(case, 0, lambda x: f"{x}.clamp_min({least:g})", lambda x: x.clamp_min(least))
@@ -149,42 +63,43 @@ def clamp_divisor(case: Case) -> Repair | None:
     if birth is None:
         return None
     least = smallest_of(case)
-    if birth.name in ("reciprocal", "rsqrt"):
-        return wrapped(case, 0, lambda x: f"({x} + {least:g})", lambda x: x + least)
-    divisor = birth.tensor("other") if birth.name != "addcdiv" else birth.tensor("tensor2")
-    signed = divisor is not None and bool((divisor < 0).any())
-    if signed:
-        return wrapped(
+    divisor = birth.tensor(DIVISIONS.get(birth.name, "other"))
+    if divisor is not None and bool((divisor < 0).any()):
+        return wrapped_divisor(
             case,
-            1,
             lambda x: f"torch.where({x} == 0, {least:g}, {x})",
-            lambda x: torch.where(x == 0, least, x) if _tensor(x) else (x or least),
+            lambda x: torch.where(x == 0, least, x) if is_tensor(x) else (x or least),
         )
-    return wrapped(
+    return wrapped_divisor(
         case,
-        1,
         lambda x: f"{x}.clamp_min({least:g})",
-        lambda x: x.clamp_min(least) if _tensor(x) else max(x, least),
+        lambda x: x.clamp_min(least) if is_tensor(x) else max(x, least),
     )
 
 
 def max_with_one(case: Case) -> Repair | None:
-    """A count that may be zero."""
-    return wrapped(
-        case, 1, lambda x: f"{x}.clamp_min(1)", lambda x: x.clamp_min(1) if _tensor(x) else max(x, 1)
+    """A count that may be zero; a length or a spread below 1 must stay what it is."""
+    divisor = None if case.birth is None else case.birth.arguments.get(DIVISIONS.get(case.birth.name, ""))
+    counts = whole_and_positive(divisor) if isinstance(divisor, torch.Tensor) else divisor == 0
+    if not counts:
+        return None
+    return wrapped_divisor(
+        case, lambda x: f"{x}.clamp_min(1)", lambda x: x.clamp_min(1) if is_tensor(x) else max(x, 1)
     )
 
 
 def eps_inside_sqrt(case: Case) -> Repair | None:
+    if not names_of(case) & ROOTS:
+        return None
     least = smallest_of(case)
     return wrapped(case, 0, lambda x: f"({x} + {least:g})", lambda x: x + least)
 
 
 def clamp_domain(case: Case) -> Repair | None:
     """The operand of the birth op, or of the function whose derivative it is, off the edge of the domain."""
-    if case.birth is None or case.located.op is None:
+    if case.birth is None or _power_of_any(case):
         return None
-    names = _names(case)
+    names = names_of(case)
     off = 1e-3 if case.birth.narrow else 1e-6
     if names & set(WITHIN_ONE):
         edge = 1 - off
@@ -193,9 +108,23 @@ def clamp_domain(case: Case) -> Repair | None:
     return wrapped(case, 0, lambda x: f"{x}.clamp_min({least:.7g})", lambda x: x.clamp_min(least))
 
 
+def _power_of_any(case: Case) -> bool:
+    """A square or another whole power: every number is in its domain."""
+    expression = None if case.located.op is None else expression_at(case.located.op.stack)
+    if expression is None:
+        return False
+    node = expression.node
+    if function_called(node) == "square":
+        return True
+    power = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow)
+    exponent = operand_of(expression, 1) if power or function_called(node) == "pow" else None
+    value = exponent.value if isinstance(exponent, ast.Constant) else None
+    return isinstance(value, (int, float)) and float(value).is_integer() and value > 0
+
+
 def bounded_exp(case: Case) -> Repair | None:
     dtype = case.birth.dtype if case.birth is not None else None
-    if case.birth is None or dtype is None or not dtype.is_floating_point:
+    if dtype is None or not dtype.is_floating_point or not names_of(case) & EXPONENTIALS:
         return None
     most = 10 if torch.finfo(dtype).max < LARGE else 20  # so that the result can still be squared
     return wrapped(case, 0, lambda x: f"{x}.clamp(max={most})", lambda x: x.clamp(max=most))
@@ -204,7 +133,7 @@ def bounded_exp(case: Case) -> Repair | None:
 def upcast_op(case: Case) -> Repair | None:
     if case.birth is not None and case.birth.name in CASTS:
         return None  # the conversion itself leaves the range
-    return wrapped(case, 0, lambda x: f"{x}.float()", lambda x: x.float() if _tensor(x) else x)
+    return wrapped(case, 0, lambda x: f"{x}.float()", lambda x: x.float() if is_tensor(x) else x)
 
 
 def bfloat16_cast(case: Case) -> Repair | None:
@@ -232,12 +161,12 @@ def safe_masked_softmax(case: Case) -> Repair | None:
     if expression is None or operand is None or not isinstance(expression.node, ast.Call):
         return None
     dim = case.birth.arguments.get("dim", -1) if case.birth is not None else -1
-    scores = expression.text_of(operand.node)
-    if not isinstance(operand.node, (ast.Name, ast.Attribute)):
+    scores = expression.text_of(operand)
+    if not isinstance(operand, (ast.Name, ast.Attribute)):
         return None
     empty = f'({scores} == float("-inf")).all({dim}, keepdim=True)'
     whole = expression.text_of(expression.node)
-    inner = expression.text_of(operand.node)
+    inner = expression.text_of(operand)
     new = whole.replace(inner, f"{inner}.masked_fill({empty}, 0.0)", 1) + f".masked_fill({empty}, 0.0)"
 
     def call(function: Call) -> Call:
@@ -264,7 +193,7 @@ def guarded_mean(case: Case) -> Repair | None:
         and not node.args
         and not node.keywords
     ):
-        if _is_module(node.func.value):
+        if is_module(node.func.value):
             return None
         values = expression.text_of(node.func.value)
         new = f"{values}.sum() / max({values}.numel(), 1)"
@@ -274,8 +203,7 @@ def guarded_mean(case: Case) -> Repair | None:
 
 def _guarded_loss(expression: Expression, node: ast.Call) -> Repair | None:
     """`cross_entropy` or `nll_loss` of targets that are all ignored."""
-    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-    if name not in ("cross_entropy", "nll_loss") or len(node.args) < 2:
+    if function_called(node) not in ("cross_entropy", "nll_loss") or len(node.args) < 2:
         return None
     given = {k.arg: k.value for k in node.keywords}
     if "reduction" in given or "weight" in given or None in given:
@@ -308,16 +236,55 @@ def double_where(case: Case) -> Repair | None:
         return None
     condition = expression.text_of(chooser.args[0])
     taken_when_true = _within(chooser.args[1], expression.node)
-    x = expression.text_of(operand.node)
+    x = expression.text_of(operand)
     new = f"torch.where({condition}, {x}, 1.0)" if taken_when_true else f"torch.where({condition}, 1.0, {x})"
-    return Repair(expression, operand.node, new, None)
+    return Repair(expression, operand, new, None)
+
+
+def where_not_product(case: Case) -> Repair | None:
+    """`mask * x` with an infinity where the mask is 0: choose, do not multiply. A factor that is learned
+    would get no gradient any more."""
+    birth = case.birth
+    expression = None if case.located.op is None else expression_at(case.located.op.stack)
+    if birth is None or birth.name != "mul" or expression is None:
+        return None
+    node = expression.node
+    if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Mult):
+        return None
+    factors = [birth.tensor(name) for name in ("self", "other")]
+    zeros = [zeros_at_bad(birth, name) for name in ("self", "other")]
+    if None in factors or True not in zeros:
+        return None
+    mask = zeros.index(True)
+    if _is_learned(case, mask):
+        return None
+    chosen, other = (operand_of(expression, place) for place in (mask, 1 - mask))
+    if chosen is None or other is None:
+        return None
+    text = f"torch.where({expression.text_of(chosen)} == 0, 0.0, {expression.text_of(other)})"
+
+    def call(function: Call) -> Call:
+        def changed(*args: Any, **kwargs: Any) -> Any:
+            given = list(args)
+            given[1 - mask] = torch.where(given[mask] == 0, 0.0, given[1 - mask])
+            return function(*given, **kwargs)
+
+        return changed
+
+    return Repair(expression, other, text, call)
+
+
+def _is_learned(case: Case, place: int) -> bool:
+    """Whether a gradient goes to this factor of the birth op."""
+    node = None if case.birth is None else case.lineage.node_of(case.birth.op)
+    leaves = [] if node is None else case.lineage.leaves_of(node, ("self", "other")[place])
+    return any(leaf.requires_grad for leaf in leaves)
 
 
 def _chooses(node: ast.AST, inner: ast.expr) -> bool:
     if not isinstance(node, ast.Call) or len(node.args) != 3:
         return False
-    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-    return name == "where" and any(_within(branch, inner) for branch in node.args[1:])
+    return function_called(node) == "where" and any(_within(branch, inner) for branch in node.args[1:])
 
 
 def _within(outer: ast.AST, inner: ast.AST) -> bool:
@@ -337,4 +304,5 @@ REPAIRS: dict[str, Callable[[Case], Repair | None]] = {
     "safe-masked-softmax": safe_masked_softmax,
     "guarded-mean": guarded_mean,
     "double-where": double_where,
+    "where-not-product": where_not_product,
 }

@@ -36,6 +36,10 @@ def _some_rows_are_bad(case: Case) -> bool:
     return bool(rows) and (size is None or len(rows) < size)
 
 
+def _data_may_be_bad(case: Case) -> bool:
+    return case.phase == "data" or _some_rows_are_bad(case)
+
+
 def _classifies(case: Case) -> bool:
     """Whether the loss is a cross entropy, which can smooth its labels."""
     calls = [e.call for tape in (case.tape, *case.trouble.earlier) for e in tape.entries]
@@ -193,6 +197,7 @@ SETTINGS: dict[str, Setting] = {
             "训练前检查每个样本（torch.isfinite(x).all()），修正或删除有问题的样本。",
         ),
         ("rows-dropped",),
+        _data_may_be_bad,
     ),
     "check-index": Setting(
         Text(
@@ -301,9 +306,9 @@ SETTINGS: dict[str, Setting] = {
     ),
     "clamp-scores": Setting(
         Text(
-            "Bound the scores before the softmax, for instance to [-10, 10], and scale them by head_dim "
-            "** -0.5.",
-            "softmax 之前限制分数的范围，例如 [-10, 10]，并乘以 head_dim ** -0.5。",
+            "Bound what goes into this op: scores before a softmax, for instance, to [-10, 10], scaled by "
+            "head_dim ** -0.5.",
+            "限制进入这个运算的数值：例如 softmax 之前的分数限制在 [-10, 10]，并乘以 head_dim ** -0.5。",
         ),
         ("operand-bounded",),
     ),

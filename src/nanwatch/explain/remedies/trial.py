@@ -9,18 +9,20 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from nanwatch.explain.remedies.op_alone import holds_alone, is_all_that_counts
-from nanwatch.explain.remedies.repairs import Repair
+from nanwatch.explain.remedies.operands import Repair
 from nanwatch.explain.remedies.source_edit import diff_of, edited
 from nanwatch.explain.still_there import still_there
 from nanwatch.replay.again import Again, Changes
 from nanwatch.replay.samples import batch_size
 from nanwatch.replay.tracer import measurable
+from nanwatch.tensors import is_finite
 from nanwatch.watching.stack import MODE_METHODS, Stack, is_library
-from nanwatch.watching.tape import Entry
+from nanwatch.watching.tape import Entry, tensors_in
 
 if TYPE_CHECKING:
     from nanwatch.explain.case import Case
 
+CLOSE_LOSS = 0.05
 CLOSE = 1e-3
 """How far, relatively, a repaired value may lie from the one that was fine before."""
 
@@ -59,7 +61,26 @@ def holds(case: Case, again: Again) -> bool | None:
     finite = runs_finite(again)
     if finite is None or not finite:
         return finite
-    return not still_there(case, again) and _same_where_it_was_fine(case, again)
+    same = _same_where_it_was_fine(case, again) and _same_loss(case, again)
+    return same and not still_there(case, again)
+
+
+def _same_loss(case: Case, again: Again) -> bool:
+    """Where only the gradients were bad, the loss was what it should be, but for a value at a singular
+    point."""
+    if case.trouble.seen_in != "gradients" or "scale" in case.events:
+        return True
+    calls = [e for e in case.tape.entries if e.kind == "backward"]
+    recorded = [t for e in calls for t in tensors_in(e.args[:1] or e.kwargs.get("tensors"))]
+    if len(recorded) != len(again.losses):
+        return True
+    pairs = zip(recorded, again.losses, strict=True)
+    return all(
+        was.shape != now.shape
+        or torch.allclose(was.detach().double(), now.detach().double(), rtol=CLOSE_LOSS, atol=CLOSE)
+        for was, now in pairs
+        if is_finite(was)
+    )
 
 
 def _same_where_it_was_fine(case: Case, again: Again) -> bool:

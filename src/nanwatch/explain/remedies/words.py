@@ -50,6 +50,10 @@ EDITS: dict[str, Text] = {
         "The mean of nothing is 0: divide the sum by at least 1.",
         "空集的均值取 0：用和除以至少为 1 的数。",
     ),
+    "where-not-product": Text(
+        "Choose with where instead of multiplying: zero times infinity is NaN.",
+        "用 where 选择，不要用乘法：0 乘以无穷大是 NaN。",
+    ),
     "double-where": Text(
         "Give the function a harmless operand where its result is not taken: else the derivative of the "
         "branch not "
