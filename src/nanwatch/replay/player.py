@@ -113,6 +113,8 @@ class Player:
             self._again.outputs = list(tensors_in(outputs))
             self._tracer.after_root = True
             self._compare(entry, self._again.outputs)
+        elif entry.functional and not entry.derivative and not self._tracer.after_root:
+            self._again.outputs = list(tensors_in(outputs))
         elif entry.derivative and not self._differentiates:
             self._note_derivative(list(tensors_in(outputs)), inner_losses)
         elif getattr(entry.call, "__name__", "") == "grad":

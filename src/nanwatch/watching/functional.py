@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch._functorch.apis as apis
 import torch._functorch.eager_transforms as transforms
+from torch import nn
 from torch.nn.utils import stateless
 
 from nanwatch.watching.tape import Entry
@@ -62,6 +63,8 @@ class _FollowingTransforms:
         self._run = run
         self._program = program
         self._derivatives = 0
+        self._models = 0
+        """Calls of modules inside transforms."""
 
     def followed(self, function: Any, derivative: bool) -> Any:
         """`function`, each call of it recorded as one."""
@@ -103,14 +106,14 @@ class _FollowingTransforms:
         if not self._ours():
             return function(*args, **kwargs)
         self._derivatives += derivative
-        before = self._derivatives - derivative
+        before, models = self._derivatives - derivative, self._models
         token = self._run(self._begins, function, args, kwargs, frame)
         try:
             outputs = function(*args, **kwargs)
         except BaseException:
-            self._run(self._done, token, None, False)
+            self._run(self._done, token, None, False, False)
             raise
-        self._run(self._done, token, outputs, self._derivatives > before)
+        self._run(self._done, token, outputs, self._derivatives > before, self._models > models)
         return outputs
 
     def _begins(
@@ -121,14 +124,24 @@ class _FollowingTransforms:
         if entry is None:
             return None
         entry.functional = True
-        was, program.calls.handler = program.calls.handler, None
+        was, program.calls.handler = program.calls.handler, self._model_called
         live = program.live
         if live is not None and live.active:
-            program.calls.handler = live.scope.follow
             live.phase = "functional"
         return entry, was
 
-    def _done(self, token: tuple[Entry, Handler | None] | None, outputs: Any, derivative: bool) -> None:
+    def _model_called(
+        self, original: Any, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        self._models += 1
+        live = self._program.live
+        if live is not None and live.active:
+            return live.scope.follow(original, module, args, kwargs)
+        return original(module, *args, **kwargs)
+
+    def _done(
+        self, token: tuple[Entry, Handler | None] | None, outputs: Any, derivative: bool, ran_a_model: bool
+    ) -> None:
         if token is None:
             return
         entry, self._program.calls.handler = token
@@ -136,6 +149,8 @@ class _FollowingTransforms:
         self._program.apply_done(entry, outputs)
         if derivative and not self._program.updates.optimizers:
             self._program.grad_done(outputs)  # else it is judged when an optimizer uses it
+        elif ran_a_model and not self._program.updates.optimizers:
+            self._program.transformed(outputs)
 
 
 def _with_swapped_weights(ours: Callable[[], bool], program: Watcher, original: Any) -> Any:

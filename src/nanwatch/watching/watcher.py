@@ -392,6 +392,19 @@ class Watcher:
         ):
             self.finish_step(self.now.verdict)  # no module, no optimizer: a step is a derivative
 
+    def transformed(self, outputs: Any) -> None:
+        """Models under `vmap`, in a program that trains nothing: what comes of them is judged as if the
+        transform were a model."""
+        made = list(tensors_in(outputs))
+        if self._training or not self.outside.listening or any(t.requires_grad for t in made):
+            return
+        bad = [("output", t) for t in made if not is_finite(t)]
+        if bad:
+            self.trouble("output", bad)
+            self.listen()
+        else:
+            self.finish_step(self.now.verdict)
+
     # Custom autograd functions outside modules
 
     def apply_begins(
