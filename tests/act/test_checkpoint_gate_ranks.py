@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import torch
 import torch.distributed.checkpoint as dcp
+from nursery import Nursery
 
-LIMIT = 90
 START = """
 import os, sys, warnings
 import torch
@@ -30,36 +28,14 @@ def meet():
 """
 
 
-def on_two_ranks(program: str, folder: Path) -> list[str]:
+def on_two_ranks(program: str, folder: Path, nursery: Nursery) -> list[str]:
     """What each rank said on stderr."""
     script = folder / "program.py"
     script.write_text(START + textwrap.dedent(program), encoding="utf-8")
     (folder / "run").mkdir()
-    fixed = {
-        "OMP_NUM_THREADS": "1",
-        "NANWATCH_LANG": "en",
-        "MEETING": str(folder / "meeting"),
-        "WORLD_SIZE": "2",
-        "LOCAL_WORLD_SIZE": "2",
-        "MASTER_ADDR": "localhost",
-        "MASTER_PORT": "0",
-    }
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, str(script)],
-            cwd=folder / "run",
-            env={**os.environ, **fixed, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    try:
-        said = [process.communicate(timeout=LIMIT)[1] for process in ranks]
-    finally:
-        for process in ranks:
-            process.kill()
-    assert [process.returncode for process in ranks] == [0, 0], "\n".join(said)
+    ranks = nursery.run_ranks([str(script)], folder / "run", folder / "meeting")
+    said = [rank.stderr for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], "\n".join(said)
     return said
 
 
@@ -102,8 +78,8 @@ dcp.save({"model": {"weight": torch.full((2,), float("nan"))}}, checkpoint_id="o
 """
 
 
-def test_all_ranks_go_aside_when_one_has_a_bad_part(tmp_path: Path) -> None:
-    first, said = on_two_ranks(TOGETHER, tmp_path)
+def test_all_ranks_go_aside_when_one_has_a_bad_part(tmp_path: Path, nursery: Nursery) -> None:
+    first, said = on_two_ranks(TOGETHER, tmp_path, nursery)
     assert first.count("nanwatch") == 1 and "other all the same" in first
     assert said.count("boom") == 1, "a gate that fails on one rank must open on all"
     assert said.count("model.weight (1 NaN, 0 +Inf, 0 -Inf of 4)") == 3
@@ -138,8 +114,8 @@ if accelerator.is_main_process:  # some programs let one rank save
 """
 
 
-def test_a_rank_without_a_gate_is_not_waited_for(tmp_path: Path) -> None:
-    said, quiet = on_two_ranks(ONE_GATE, tmp_path)
+def test_a_rank_without_a_gate_is_not_waited_for(tmp_path: Path, nursery: Nursery) -> None:
+    said, quiet = on_two_ranks(ONE_GATE, tmp_path, nursery)
     assert said.count("not all ranks came") == 2, "once for each kind of save"
     assert said.count("weight (2 NaN") == 2 and "model all the same" in said
     assert "nanwatch" not in quiet
@@ -167,8 +143,8 @@ assert sorted(files("nonfinite-state")) == sorted(good)
 """
 
 
-def test_ranks_that_add_their_files_to_one_folder_use_the_same(tmp_path: Path) -> None:
-    _, said = on_two_ranks(ACCELERATE, tmp_path)
+def test_ranks_that_add_their_files_to_one_folder_use_the_same(tmp_path: Path, nursery: Nursery) -> None:
+    _, said = on_two_ranks(ACCELERATE, tmp_path, nursery)
     assert "1.running_mean (0 NaN, 1 +Inf, 0 -Inf of 2)" in said
     names = ["model.safetensors", "random_states_0.pkl", "random_states_1.pkl"]
     assert sorted(os.listdir(tmp_path / "run" / "nonfinite-state")) == names

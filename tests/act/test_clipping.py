@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import subprocess
-import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nursery import Nursery
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -350,25 +348,11 @@ dist.destroy_process_group()
 """
 
 
-def test_ranks_that_share_a_sharded_gradient_agree(tmp_path: Path) -> None:
+def test_ranks_that_share_a_sharded_gradient_agree(tmp_path: Path, nursery: Nursery) -> None:
     script = tmp_path / "program.py"
     script.write_text(textwrap.dedent(SHARDED), encoding="utf-8")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MEETING": str(tmp_path / "meeting")}
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, str(script)],
-            env={**environment, "RANK": str(rank)},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    try:
-        said = [process.communicate(timeout=90)[1] for process in ranks]
-    finally:
-        for process in ranks:
-            process.kill()
-    assert [process.returncode for process in ranks] == [0, 0], "\n".join(said)
+    ranks = nursery.run_ranks([str(script)], tmp_path, tmp_path / "meeting")
+    assert [rank.returncode for rank in ranks] == [0, 0], "\n".join(rank.stderr for rank in ranks)
 
 
 @pytest.mark.gpu

@@ -6,9 +6,6 @@ from __future__ import annotations
 import copy
 import io
 import math
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +13,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nursery import Nursery
 from torch import nn
 
 import nanwatch
@@ -210,6 +208,7 @@ def test_an_optimizer_in_another_ones_coat_is_clipped() -> None:
 
 
 SHARDED = """
+import os
 import torch, torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -220,7 +219,8 @@ def model():
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
 
-dist.init_process_group("gloo")
+rank = int(os.environ["RANK"])
+dist.init_process_group("gloo", init_method="file://" + os.environ["MEETING"], rank=rank, world_size=2)
 x = torch.randn(8, 4, generator=torch.Generator().manual_seed(1))
 sharded, whole = model(), model()
 fully_shard(sharded, mesh=init_device_mesh("cpu", (2,)))
@@ -238,18 +238,11 @@ dist.destroy_process_group()
 """
 
 
-def test_sharded_gradients_are_clipped_by_their_whole_norm(tmp_path: Path) -> None:
+def test_sharded_gradients_are_clipped_by_their_whole_norm(tmp_path: Path, nursery: Nursery) -> None:
     program = tmp_path / "sharded.py"
     program.write_text(SHARDED)
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = subprocess.run(
-        [sys.executable, *launcher, str(program)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
+    ranks = nursery.run_ranks([str(program)], tmp_path, tmp_path / "meeting")
+    assert [rank.returncode for rank in ranks] == [0, 0], "\n".join(rank.stderr for rank in ranks)
 
 
 def test_where_clipping_fails_training_goes_on(capsys: pytest.CaptureFixture[str]) -> None:

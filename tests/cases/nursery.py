@@ -56,6 +56,24 @@ class Nursery:
         request = {"arguments": arguments, "cwd": str(cwd), "folder": folder.name, "environment": environment}
         return Child(self, arguments, folder, self.ask(request))
 
+    def run_ranks(self, arguments: list[str], cwd: Path, meeting: Path, ranks: int = 2) -> list[Done]:
+        """A program on several ranks, with what torchrun sets. They meet in a file; none waits for ever."""
+        shared = {
+            "WORLD_SIZE": str(ranks),
+            "LOCAL_WORLD_SIZE": str(ranks),
+            "MASTER_ADDR": "localhost",
+            "MASTER_PORT": "0",
+            "MEETING": str(meeting),
+        }
+        children = [
+            self.start(arguments, cwd, RANK=str(rank), LOCAL_RANK=str(rank), **shared)
+            for rank in range(ranks)
+        ]
+        ends = [child.end() for child in children]
+        for end in ends:
+            assert "Timeout (" not in end.stderr, f"a rank hangs: {end.stdout[-2000:]}\n{end.stderr[-4000:]}"
+        return ends
+
     def ask(self, request: Mapping[str, Any]) -> int:
         assert self._server.stdin is not None and self._server.stdout is not None
         print(json.dumps(request), file=self._server.stdin, flush=True)

@@ -43,21 +43,7 @@ class Together:
     def _run(self, before: list[str], program: str, *arguments: str) -> list[Done]:
         self._runs += 1
         command = [*before, str(PROGRAMS / program), *arguments]
-        shared = {
-            "WORLD_SIZE": str(RANKS),
-            "LOCAL_WORLD_SIZE": str(RANKS),
-            "MASTER_ADDR": "localhost",
-            "MASTER_PORT": "0",
-            "MEETING": str(self.folder / f"meeting-{self._runs}"),
-        }
-        ranks = [
-            self.nursery.start(command, self.folder, RANK=str(rank), LOCAL_RANK=str(rank), **shared)
-            for rank in range(RANKS)
-        ]
-        ends = [rank.end() for rank in ranks]
-        for end in ends:
-            assert "Timeout (" not in end.stderr, f"a rank hangs: {end.stdout[-2000:]}\n{end.stderr[-4000:]}"
-        return ends
+        return self.nursery.run_ranks(command, self.folder, self.folder / f"meeting-{self._runs}", RANKS)
 
     def incidents(self) -> list[dict[str, Any]]:
         files = sorted((self.folder / "run" / "incidents").glob("*/incident.json"))

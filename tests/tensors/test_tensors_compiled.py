@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from nursery import Nursery
 
 from nanwatch.tensors import compiled, statistics
 
@@ -16,34 +17,40 @@ LOOK = "from nanwatch.tensors import *; from nanwatch.tensors import compiled; i
 MEASURE = "assert numbers(torch.ones(9)).norm == 3.0; assert is_finite(torch.ones(9)); "
 
 
-def _python(code: str, **environment: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", LOOK + code],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+Python = Callable[..., str]
+
+
+@pytest.fixture
+def python(nursery: Nursery, tmp_path: Path) -> Python:
+    """What a program prints that has nanwatch.tensors at hand."""
+
+    def prints(code: str, **environment: str) -> str:
+        script = tmp_path / "script.py"
+        script.write_text(LOOK + code)
+        done = nursery.run([str(script)], tmp_path, **environment)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    return prints
 
 
 needs_compiler = pytest.mark.skipif(compiled._find_compiler() is None, reason="no C compiler here")
 
 
 @needs_compiler
-def test_the_first_call_does_not_wait_and_the_second_process_finds_the_library(tmp_path: Path) -> None:
+def test_the_first_call_does_not_wait_and_the_second_process_finds_the_library(
+    tmp_path: Path, python: Python
+) -> None:
     first = "print(compiled.library() is None, wait_until_ready()); " + MEASURE
-    assert _python(first, XDG_CACHE_HOME=str(tmp_path)) == "True True"
-    assert _python("print(compiled.library() is None)", XDG_CACHE_HOME=str(tmp_path)) == "False"
+    assert python(first, XDG_CACHE_HOME=str(tmp_path)) == "True True"
+    assert python("print(compiled.library() is None)", XDG_CACHE_HOME=str(tmp_path)) == "False"
     assert [file.suffix for file in (tmp_path / "nanwatch").iterdir()] == [".so"]
 
 
 @needs_compiler
-def test_the_work_is_not_lost_when_the_program_ends_first(tmp_path: Path) -> None:
-    _python("compiled.library()", XDG_CACHE_HOME=str(tmp_path))
-    assert _python("print(wait_until_ready())", XDG_CACHE_HOME=str(tmp_path)) == "True"
+def test_the_work_is_not_lost_when_the_program_ends_first(tmp_path: Path, python: Python) -> None:
+    python("compiled.library()", XDG_CACHE_HOME=str(tmp_path))
+    assert python("print(wait_until_ready())", XDG_CACHE_HOME=str(tmp_path)) == "True"
 
 
 FAILURES = {
@@ -55,32 +62,33 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("name", FAILURES)
-def test_torch_takes_over_when_there_is_no_library(name: str, tmp_path: Path) -> None:
+def test_torch_takes_over_when_there_is_no_library(name: str, tmp_path: Path, python: Python) -> None:
     environment = {"XDG_CACHE_HOME": str(tmp_path), **FAILURES[name]}
-    assert _python("print(wait_until_ready()); " + MEASURE, **environment) == "False"
+    assert python("print(wait_until_ready()); " + MEASURE, **environment) == "False"
 
 
 @needs_compiler
-def test_a_broken_library_is_left_alone(tmp_path: Path) -> None:
-    _python("wait_until_ready()", XDG_CACHE_HOME=str(tmp_path))
+def test_a_broken_library_is_left_alone(tmp_path: Path, python: Python) -> None:
+    python("wait_until_ready()", XDG_CACHE_HOME=str(tmp_path))
     (library,) = (tmp_path / "nanwatch").iterdir()
     library.write_bytes(b"not a library")
-    assert _python("print(wait_until_ready()); " + MEASURE, XDG_CACHE_HOME=str(tmp_path)) == "False"
+    assert python("print(wait_until_ready()); " + MEASURE, XDG_CACHE_HOME=str(tmp_path)) == "False"
 
 
 @needs_compiler
-def test_a_library_others_could_have_written_is_not_loaded(tmp_path: Path) -> None:
-    _python("wait_until_ready()", XDG_CACHE_HOME=str(tmp_path))
+def test_a_library_others_could_have_written_is_not_loaded(tmp_path: Path, python: Python) -> None:
+    python("wait_until_ready()", XDG_CACHE_HOME=str(tmp_path))
     (library,) = (tmp_path / "nanwatch").iterdir()
     library.chmod(0o777)
-    assert _python("print(wait_until_ready()); " + MEASURE, XDG_CACHE_HOME=str(tmp_path)) == "False"
+    assert python("print(wait_until_ready()); " + MEASURE, XDG_CACHE_HOME=str(tmp_path)) == "False"
 
 
 def test_importing_brings_in_neither_triton_nor_the_compiler_of_torch() -> None:
     heavy = (
         "print([m for m in ('triton', 'torch._dynamo', 'torch._inductor') if m in __import__('sys').modules])"
     )
-    assert _python(heavy) == "[]"
+    done = subprocess.run([sys.executable, "-c", LOOK + heavy], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_the_op_is_one_node_of_a_full_graph() -> None:
