@@ -65,6 +65,18 @@ class Roles:
             for index, parameter in enumerate(group["params"]):
                 self._weights.setdefault(key_of(parameter), Weight(f"parameter {index}", ""))
 
+        for entry in self._entries:
+            self._note_updated_by_hand(entry)
+
+    def _note_updated_by_hand(self, entry: Entry) -> None:
+        """`w -= rate * w.grad` without any module or optimizer: only what is learned is changed in place
+        while it requires a gradient, and only with gradients off."""
+        if entry.kind != "write" or entry.context.grad:
+            return
+        target = written_to(entry.args, entry.kwargs)
+        if isinstance(target, torch.Tensor) and target.is_leaf and target.requires_grad:
+            self._weights.setdefault(key_of(target), Weight(f"parameter {tuple(target.shape)}", ""))
+
     def _note_module(self, root: nn.Module) -> None:
         for name, tensor in [*root.named_parameters(), *root.named_buffers()]:
             shown = name.replace("_orig_mod.", "")
