@@ -90,6 +90,14 @@ def test_a_value_born_and_hidden() -> None:
     assert found.birth is not None and found.birth.op == "aten.sqrt.default"
 
 
+def test_what_is_only_asked_for_its_shape_is_not_hidden() -> None:
+    with nanwatch.trace(quiet=True) as found:
+        y = torch.tensor([-1.0, 1.0]).sqrt()
+        torch.ones_like(y).sum()
+        y.sum()
+    assert found.incident is not None and not found.incident.hidden
+
+
 def test_an_exception_inside_is_the_programs_own(capfd: Any) -> None:
     before = taps()
     found = nanwatch.trace()

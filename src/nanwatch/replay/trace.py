@@ -60,6 +60,8 @@ class Op:
     """A root module had already returned in this step."""
     usual: bool = False
     """The same line made infinities with the same op in earlier steps, and nothing came of it."""
+    asked_about: bool = False
+    """The program had asked whether what it was given is infinite, and means to take it out with this op."""
 
     @property
     def module(self) -> str | None:
@@ -104,7 +106,13 @@ class Op:
 
     @property
     def hides(self) -> bool:
-        return bool(self.bad_inputs) and not self.bad_outputs
+        return bool(self.bad_inputs) and not self.bad_outputs and not self._asks_for_the_shape_alone
+
+    @property
+    def _asks_for_the_shape_alone(self) -> bool:
+        """`ones_like`, `new_zeros`: what is in the tensor does not matter to it."""
+        base = self.name.split(".")[1] if "." in self.name else self.name
+        return base.endswith("_like") or base.startswith("new_")
 
     @property
     def deliberate(self) -> bool:
