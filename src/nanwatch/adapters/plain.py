@@ -11,7 +11,6 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -23,13 +22,13 @@ from nanwatch.act.alarm import Alarm
 from nanwatch.act.policy import Decisions, Policy, action_of, policy_of
 from nanwatch.act.precautions import Precautions
 from nanwatch.act.saved_state import BadTensor
+from nanwatch.adapters import micro_batches
 from nanwatch.adapters.died_of import behind
 from nanwatch.adapters.explaining import explained
 from nanwatch.adapters.run_record import describe_run, now, sentence_of
 from nanwatch.errors import NanwatchError, NonFiniteError
 from nanwatch.messages import say
 from nanwatch.records import Incident, StepFacts
-from nanwatch.replay.good_parts import good_parts
 from nanwatch.replay.live import FIRST_SECONDS, SHARE, LiveTracer
 from nanwatch.replay.locate import locate
 from nanwatch.replay.located import Located
@@ -200,22 +199,27 @@ class Session:
     def _report(self, trouble: Trouble) -> str | None:
         can_skip, damaged = trouble.can_be_skipped, trouble.damaged
         if trouble.seen_in == "rank":
-            return self._follow_the_other_rank(trouble.step)
+            return self._follow_the_other_rank(trouble)
+        together = trouble.parts and bool(self.watcher.lockstep.groups)
+        decided = self._decide_together(trouble, can_skip) if together else None
         if len(self.incidents) >= MOST_LOCATED and not trouble.scaler_search:
-            return self._decide(trouble.step, can_skip, damaged)
+            if decided is None:
+                decided = self._decide(trouble.step, can_skip, damaged)
+                micro_batches.keep(trouble, decided, self.watcher)
+            return decided
         located = locate(trouble, self.watcher.calls)
         if located is None:
             return None
         damaged = damaged or (trouble.damage is None and located.phase == "weights")
         if trouble.seen_in == "checkpoint":
             decided = self._decide_on_checkpoint()
-        else:
+        elif decided is None:
             decided = self._decide(trouble.step, can_skip, damaged)
+            micro_batches.keep(trouble, decided, self.watcher)
         if decided in ("skip", "observe") and damaged and self.policy.holds_back:
             located.notes.append(say("watch.skipping_helps_nothing"))
+        located.notes += micro_batches.said_of(trouble, decided, self.watcher)
         incident = self._incident(located, action_of(decided), trouble.seen_in)
-        if trouble.parts and incident.action == "skipped":
-            incident = self._keep_good_parts(incident, trouble)
         incident, path = self._settle(incident, trouble, located)
         if decided == "raise":
             self.stopped_by_incident = True
@@ -260,23 +264,22 @@ class Session:
         if folder is not None and not self._log_broken:
             self._write(lambda: folder.append_warning(self.rank, alarm))
 
-    def _keep_good_parts(self, incident: Incident, trouble: Trouble) -> Incident:
-        """Of several micro-batches only the bad ones are left out, where that can be done."""
-        try:
-            trouble.good_parts = good_parts(trouble.tape, trouble.earlier, self.watcher.calls)
-        except Exception:
-            trouble.good_parts = None  # then all of them are
-        good = trouble.good_parts
-        if good is None:
-            return incident
-        bad = ", ".join(str(part) for part in good.bad)
-        note = say("watch.good_parts_kept", bad=bad, count=good.count)
-        return replace(incident, notes=(*incident.notes, note))
+    def _decide_together(self, trouble: Trouble, can_skip: bool) -> str:
+        """Where ranks train together: before anything that takes time or could fail here, since they wait."""
+        decided = self._decide(trouble.step, can_skip)
+        if decided == "skip":
+            micro_batches.keep_together(trouble, self.watcher)
+        return decided
 
-    def _follow_the_other_rank(self, step: int) -> str:
+    def _follow_the_other_rank(self, trouble: Trouble) -> str:
         """Another rank's step is bad and it reports it; this one only does the same."""
-        sentence = say("watch.other_rank", step=step, path=self._folder_text())
-        decided = self._decide(step, not self.watcher.lockstep.only_state)
+        sentence = say("watch.other_rank", step=trouble.step, path=self._folder_text())
+        can_skip = not self.watcher.lockstep.only_state
+        decided = (
+            self._decide_together(trouble, can_skip)
+            if trouble.parts
+            else self._decide(trouble.step, can_skip)
+        )
         if decided == "raise":
             self.stopped_by_incident = True
             raise NonFiniteError(sentence)

@@ -67,6 +67,8 @@ class Again:
     outputs: list[torch.Tensor] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     error: Exception | None = None
+    backwards: list[int] = field(default_factory=list)
+    """How many of the gradients there were after each backward."""
     differs: bool = False
     """A model gave something else than it gave to the program."""
 

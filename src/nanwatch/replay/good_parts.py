@@ -32,6 +32,8 @@ class GoodParts:
     count: int
     gradients: dict[int, torch.Tensor] = field(default_factory=dict)
     """id of a parameter -> its gradient, of all good parts."""
+    by_part: list[dict[int, torch.Tensor]] = field(default_factory=list)
+    """The same for each good part."""
     buffers: list[tuple[nn.Module, str, torch.Tensor]] = field(default_factory=list)
     attributes: list[tuple[nn.Module, str, Any]] = field(default_factory=list)
     rng: Rng | None = None
@@ -57,21 +59,25 @@ class GoodParts:
 
 def good_parts(tape: Tape, earlier: tuple[Tape, ...], calls: ModuleCalls) -> GoodParts | None:
     """None when there is one micro-batch only, when none is good, or when they cannot be told apart."""
-    parts = _parts(tape)
+    found = good_or_all(tape, earlier, calls)
+    return found if found is not None and found.bad else None
+
+
+def good_or_all(tape: Tape, earlier: tuple[Tape, ...], calls: ModuleCalls) -> GoodParts | None:
+    """The same, where also no part may be bad."""
+    parts = parts_of(tape)
     bad = {i for i, part in enumerate(parts) if not _loss_is_finite(part)}
     if len(parts) < 2 or len(bad) == len(parts) or not _stand_alone(parts):
         return None
-    found = _made_again(tape, parts, bad, earlier, calls)
+    found = made_without(bad, tape, earlier, calls)
     if found is None:  # a finite loss with a bad derivative
-        alone = [
-            _made_again(tape, parts, set(range(len(parts))) - {i}, earlier, calls) for i in range(len(parts))
-        ]
-        bad = {i for i, one in enumerate(alone) if one is None}
-        found = _made_again(tape, parts, bad, earlier, calls) if len(bad) < len(parts) else None
-    return found if bad else None
+        every = set(range(len(parts)))
+        bad = {i for i in every if made_without(every - {i}, tape, earlier, calls) is None}
+        found = made_without(bad, tape, earlier, calls) if len(bad) < len(parts) else None
+    return found
 
 
-def _parts(tape: Tape) -> list[Part]:
+def parts_of(tape: Tape) -> list[Part]:
     """Each up to its backward."""
     parts: list[Part] = []
     current: Part = []
@@ -101,10 +107,11 @@ def _stand_alone(parts: list[Part]) -> bool:
     return True
 
 
-def _made_again(
-    tape: Tape, parts: list[Part], bad: set[int], earlier: tuple[Tape, ...], calls: ModuleCalls
+def made_without(
+    bad: set[int], tape: Tape, earlier: tuple[Tape, ...], calls: ModuleCalls
 ) -> GoodParts | None:
-    """None when something is not finite, or cannot be made again."""
+    """The other parts. None when something is not finite, or cannot be made again."""
+    parts = parts_of(tape)
     kept = [entry for i, part in enumerate(parts) if i not in bad for entry in part]
     some = Tape(tape.step)
     some.rebuild(kept)
@@ -124,9 +131,20 @@ def _made_again(
     if again.error is not None or not again.finite or not again.gradients:
         return None
     for parameter, gradient in again.gradients:
-        had = found.gradients.get(id(parameter))
-        found.gradients[id(parameter)] = gradient.detach() if had is None else had + gradient.detach()
+        _add(found.gradients, parameter, gradient)
+    begins = 0
+    for ends in again.backwards:
+        part: dict[int, torch.Tensor] = {}
+        for parameter, gradient in again.gradients[begins:ends]:
+            _add(part, parameter, gradient)
+        found.by_part.append(part)
+        begins = ends
     return found
+
+
+def _add(sums: dict[int, torch.Tensor], parameter: torch.Tensor, gradient: torch.Tensor) -> None:
+    had = sums.get(id(parameter))
+    sums[id(parameter)] = gradient.detach() if had is None else had + gradient.detach()
 
 
 class _Untraced(OpTracer):

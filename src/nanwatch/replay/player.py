@@ -224,6 +224,7 @@ class Player:
                 tensors, wanted, seeds, retain_graph=True, create_graph=create, allow_unused=True
             )
         self._again.gradients += [(p, g) for p, g in zip(wanted, found, strict=True) if g is not None]
+        self._again.backwards.append(len(self._again.gradients))
 
     def _run_hooks_on_gradients(self, entries: list[Entry]) -> None:
         """The gradients are finite here and were not in the program. Hooks that it runs on accumulated

@@ -49,7 +49,7 @@ class Lockstep:
         self._step_aside = step_aside
         self._groups: dict[str, Any] = {}
         self._asked: weakref.WeakSet[nn.Module] = weakref.WeakSet()
-        self._replicas: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+        self.replicas: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         self._due: bool | None = None
         """An exchange is due in the step that has begun: on the device, or not."""
         self._answering: Any = None
@@ -63,7 +63,7 @@ class Lockstep:
         if module in self._asked or not _several_ranks():
             return
         self._asked.add(module)
-        self._replicas.update(m for m in module.modules() if is_replicated(m))
+        self.replicas.update(m for m in module.modules() if is_replicated(m))
         for group in groups_of(module):
             name = _name_of(group)
             if name in self._groups or group.size() < 2:
@@ -72,10 +72,17 @@ class Lockstep:
             if self._groups[name] is None:
                 warn(say("watch.ranks_alone"))
 
+    def exchange_of(self, module: nn.Module) -> tuple[bool, bool] | None:
+        """What the call of a data parallel wrapper that is about to be made exchanges (`Entry.exchange`)."""
+        if module not in self.replicas:
+            return None
+        shares = _get(module, "require_forward_param_sync") and _get(module, "broadcast_buffers")
+        return bool(_get(module, "require_backward_grad_sync")), bool(shares)
+
     @property
     def groups(self) -> list[Any]:
         """None while ranks may run out of data (`with model.join():`): the others would wait for them."""
-        if not self._groups or any(_joining(m) for m in self._replicas):
+        if not self._groups or any(_joining(m) for m in self.replicas):
             return []
         return [group for group in self._groups.values() if group is not None]
 
@@ -96,6 +103,15 @@ class Lockstep:
             return None
         self._bad, self.only_state = worst > 0, worst == SEVERITY.index("state")
         return seen if worst == mine else "rank"
+
+    def all_can(self, can: bool) -> bool:
+        """Whether this and every other rank can do what is to be done together. Waits for all ranks: they
+        must all ask, and nothing may go wrong between their last exchange and this."""
+        worst = self._exchange(0 if can else 1, self.groups)
+        if worst == LEAVING:
+            self._groups.clear()
+            self._step_aside(say("watch.other_rank_left"))
+        return worst == 0
 
     def agreed_late(self) -> None:
         """The device has told all ranks that a step was bad."""

@@ -114,6 +114,9 @@ class Entry:
     """Of a copy between host and GPU: it was not sent where the program usually computes."""
     unscaled: torch.Tensor | None = None
     """Of a backward: the loss before a GradScaler multiplied it."""
+    exchange: tuple[bool, bool] | None = None
+    """Of a data parallel wrapper's call: whether its backward averages the gradients over the ranks, and
+    whether the ranks took over the first one's statistics before it."""
 
 
 class Tape:
@@ -134,6 +137,10 @@ class Tape:
         self._data_bytes = 0
         self._data_entries = 0
         self._modules_began = False
+
+    @property
+    def backwards(self) -> int:
+        return sum(entry.kind == "backward" for entry in self.entries)
 
     def add(self, entry: Entry) -> None:
         self.entries.append(entry)

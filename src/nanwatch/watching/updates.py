@@ -199,6 +199,8 @@ class Updates:
         scaling = watcher.scaling
         scaled = "scale" in self._step.events
         parts = (scaling.stepping and scaling.has_parts(optimizer)) if scaled else self.has_parts()
+        if watcher.lockstep.groups:
+            parts = not scaled and not self._step.closure  # each rank asks the others
         action = watcher.trouble(verdict.bad or "", sinks, optimizer, parts=parts, damage=damage)
         if action == "zero":
             replace_by_zero(gradients_of(optimizer))
@@ -213,9 +215,8 @@ class Updates:
 
     def has_parts(self) -> bool:
         """Whether there are several micro-batches, of which good ones may be kept."""
-        backwards = sum(e.kind == "backward" for e in self._watcher.recorder.tape.entries)
-        alone = not self._watcher.lockstep.groups
-        return backwards > 1 and alone and self._copies is None and not self._step.closure
+        several = self._watcher.recorder.tape.backwards > 1 and not self._watcher.lockstep.groups
+        return several and self._copies is None and not self._step.closure
 
     def _go_on_without_the_bad_parts(self, optimizer: Optimizer) -> None:
         """The update is made with the gradients of the good micro-batches, clipped as the program did."""

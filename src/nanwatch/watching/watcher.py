@@ -250,6 +250,8 @@ class Watcher:
         self.event("forward")
         entry = self.recorder.module_begins(module, args, kwargs, frame)
         entry.phase, entry.fed = phase, fed
+        if self.lockstep.replicas:
+            entry.exchange = self.lockstep.exchange_of(module)
         return entry
 
     def _is_training(self, module: nn.Module) -> bool:
