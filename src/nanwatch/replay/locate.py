@@ -59,6 +59,13 @@ def _bad_hyperparameter(trouble: Trouble, update: LastUpdate, roles: Roles) -> L
     return Located(trouble.step, "nan", "optimizer", birth, "recorded facts", notes=list(trouble.notes))
 
 
+def located_behind(trouble: Trouble, tracer: OpTracer, sinks: list[int], by: str) -> Located | None:
+    """What made the values that these ops left behind."""
+    blame = first_harmful(tracer.trace, sinks) if sinks else None
+    live = trouble.live if isinstance(trouble.live, LiveTracer) else None
+    return None if blame is None else _located(trouble, tracer, live, Roles(trouble), blame, sinks, by)
+
+
 class _Healthy:
     """The verdict that nothing is wrong after all."""
 

@@ -7,6 +7,7 @@ run again on the CPU, with stand-ins for all the rest, and the op that gets the 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -14,7 +15,9 @@ from typing import Any
 
 from nanwatch.messages import say
 from nanwatch.replay.again import Changes, run_again
+from nanwatch.replay.cast_to_index import cast_behind
 from nanwatch.replay.live import LiveTracer
+from nanwatch.replay.locate import located_behind
 from nanwatch.replay.located import Located, birth_at
 from nanwatch.replay.on_cpu_instead import OnCpuWithStandIns, stand_in
 from nanwatch.replay.out_of_range import OutOfRange
@@ -29,12 +32,18 @@ from nanwatch.watching.trouble import Trouble
 def locate_index(trouble: Trouble, calls: ModuleCalls, failing: Entry | None) -> Located | None:
     """None when no op was given such an index: a list of the program's own, or another error."""
     live = trouble.live if isinstance(trouble.live, LiveTracer) else None
-    found = None if live is None else live.tracer.out_of_range
-    by = "live trace"
+    if live is not None and live.tracer.out_of_range is not None:
+        return _of_tracer(live.tracer, trouble, "live trace")
+    again = _from_replay(trouble, calls) if failing is None else _of_call(failing)
+    return _of_tracer(again, trouble, "replay")
+
+
+def _of_tracer(tracer: OpTracer, trouble: Trouble, by: str) -> Located | None:
+    found = tracer.out_of_range
     if found is None:
-        by = "replay"
-        found = _from_replay(trouble, calls) if failing is None else _of_call(failing)
-    return None if found is None else _located(found, trouble.tape, by)
+        return None
+    behind = located_behind(trouble, tracer, cast_behind(found, tracer), by)
+    return _located(found, trouble.tape, by) if behind is None else behind
 
 
 def locate_assert(trouble: Trouble, calls: ModuleCalls) -> Located | None:
@@ -74,17 +83,14 @@ def _located(found: OutOfRange, tape: Tape, by: str) -> Located:
     return Located(tape.step, "index", found.phase, birth, by, out_of_range=found)
 
 
-def _from_replay(trouble: Trouble, calls: ModuleCalls) -> OutOfRange | None:
-    return run_again(trouble.tape, trouble.earlier, calls).tracer.out_of_range
+def _from_replay(trouble: Trouble, calls: ModuleCalls) -> OpTracer:
+    return run_again(trouble.tape, trouble.earlier, calls).tracer
 
 
-def _of_call(entry: Entry) -> OutOfRange | None:
+def _of_call(entry: Entry) -> OpTracer:
     """A call outside any model fails again before it has done anything."""
     tracer = OpTracer(Scope())
     tracer.base = entry.stack
-    try:
-        with tracer:
-            entry.call(*entry.args, **entry.kwargs)
-    except Exception:
-        return tracer.out_of_range
-    return None
+    with contextlib.suppress(Exception), tracer:
+        entry.call(*entry.args, **entry.kwargs)
+    return tracer
