@@ -131,3 +131,16 @@ def test_the_gate_holds_back_as_long_as_somebody_wants_it(tmp_path: Path) -> Non
         checkpoint_gate.uninstall(heard.append, holds_back=False)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["held.nonfinite.pt", "written.pt"]
     assert len(heard) == 2
+
+
+def test_a_state_damaged_on_purpose_stops_nobody_and_the_next_is_told(tmp_path: Path) -> None:
+    model = nn.Linear(2, 2)
+    session = nanwatch.watch(dir=tmp_path / "run")
+    with pytest.raises(nanwatch.NonFiniteError), session:
+        state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        state["weight"][0, 0] = float("nan")
+        torch.save(state, tmp_path / "damaged.pt")
+        assert session.incidents == []
+        torch.save({"weight": model.weight.detach() / 0.0}, tmp_path / "m.pt")
+    (incident,) = session.incidents
+    assert incident.birth.op == "aten.div.Tensor"

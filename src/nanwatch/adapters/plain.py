@@ -45,6 +45,9 @@ HISTORY = 1000
 SNAPSHOT_EVERY = 100
 """Steps between two snapshots of the last good state, where the policy may go back to it."""
 
+MOST_CHECKPOINTS = 3
+"""Bad checkpoints that are looked into as long as none turns out to be an incident."""
+
 MOST_LOCATED = 10
 """Incidents of one run that are traced and written in full; later ones are counted."""
 
@@ -82,7 +85,7 @@ class Session:
         self.folder: RunFolder | None = None
         self._log_broken = False
         self._gated = False
-        self._told_of_checkpoint = False
+        self._checkpoints_to_look_at = MOST_CHECKPOINTS
         self._said_skipped = False
         self.precautions: Precautions | None = None
         self._told_of_other_rank = False
@@ -236,9 +239,10 @@ class Session:
         """The gate has found a state that is not finite. The first one is looked into; not what is saved once
         the program was stopped, nor what may just not have begun."""
         named = [(b.numbers.name or "", b.tensor) for b in bad if not b.may_be_a_start]
-        if named and not self._told_of_checkpoint and not self.stopped_by_incident:
-            self._told_of_checkpoint = True
+        if named and self._checkpoints_to_look_at and not self.stopped_by_incident:
+            before, self._checkpoints_to_look_at = len(self.incidents), self._checkpoints_to_look_at - 1
             self.watcher.checkpoint_is_bad(named)
+            self._checkpoints_to_look_at *= len(self.incidents) == before
 
     def _decide_on_checkpoint(self) -> str:
         """To skip a step or go back helps nothing here: that is done at the next step, if it is bad too. Of

@@ -200,6 +200,8 @@ class Passes:
     same_place: bool
     """One line, over and over (a recurrence); else one layer after the other (depth)."""
     node: Node
+    same_weights: bool = False
+    """The model's own; else whatever the line was given each time, such as weights of an inner training."""
 
     @property
     def factor(self) -> float:
@@ -218,9 +220,24 @@ class Passes:
     @property
     def steady(self) -> bool:
         """Most passes grow, and no single one is what did it."""
-        logs = [math.log10(b / a) for a, b in zip(self.sizes, self.sizes[1:], strict=False)]
-        rising = sum(x > 0 for x in logs) / len(logs)
-        return rising >= 0.7 and max(logs) <= 0.4 * self.orders
+        rising = sum(x > 0 for x in self._logs) / len(self._logs)
+        return rising >= 0.7 and max(self._logs) <= 0.4 * self.orders
+
+    @property
+    def accelerating(self) -> bool:
+        """Nearly every pass grows, the later ones more: what one makes the next one multiplies with."""
+        half = len(self._logs) // 2
+        later = self._logs[half:]
+        falls = sum(x <= 0 for x in self._logs)
+        return falls <= 1 and min(later) > 0 and sum(later) > 2 * sum(self._logs[:half])
+
+    @property
+    def _logs(self) -> list[float]:
+        return [math.log10(b / a) for a, b in zip(self.sizes, self.sizes[1:], strict=False)]
+
+
+SAME_WEIGHTS, LAYERS, LOOP = "same weights", "layers", "loop"
+PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "matmul", "linear", "mv", "addmv", "convolution")
 
 
 def passes_of(case: Case) -> Passes | None:
@@ -234,18 +251,19 @@ def passes_of(case: Case) -> Passes | None:
     weights = {key_of(p) for m in case.models for p in m.parameters()}
     used = [(node, _weights_used(case, node, weights)) for node in _largest_path(case, born)]
     best: Passes | None = None
-    for same_place in (True, False):
+    for kind in (SAME_WEIGHTS, LAYERS, LOOP):
         groups: dict[object, list[Node]] = {}
         for node, which in used:
-            if which:
-                key = (node.name, node.stack, which) if same_place else node.name
+            if node.base in PRODUCTS if kind == LOOP else which:
+                key = (node.name, () if kind == LAYERS else node.stack, which if kind == SAME_WEIGHTS else ())
                 groups.setdefault(key, []).append(node)
         for nodes in groups.values():
             sizes = tuple(s for n in sorted(nodes, key=lambda n: n.index) if (s := _largest(n)) > 0)
             if len(sizes) < FEWEST_PASSES or sizes[0] > 1e6 or sizes[-1] <= sizes[0]:
                 continue
-            passes = Passes(nodes[0].name, sizes, same_place, nodes[0])
-            if passes.steady and (best is None or passes.orders > best.orders):
+            passes = Passes(nodes[0].name, sizes, kind != LAYERS, nodes[0], kind == SAME_WEIGHTS)
+            grows = passes.steady or (kind == LOOP and passes.accelerating)
+            if grows and (best is None or passes.orders > best.orders):
                 best = passes
         if best is not None:
             break

@@ -62,7 +62,8 @@ def _nan_candidates(trace: Trace, path: list[Op]) -> list[Blame]:
         if outside is not None and outside.numbers.nan:
             found.append(Blame(op, outside))
         elif op.makes_nan:
-            behind = _inf_candidates(trace.ancestors([op.index]), op)
+            op.asked_about = _was_asked_about(trace, op)
+            behind = [] if op.asked_about else _inf_candidates(trace.ancestors([op.index]), op)
             found.append(min(behind, key=lambda blame: blame.op.index) if behind else Blame(op))
     return found
 
@@ -95,6 +96,26 @@ def _asked_for(op: Op, spoilt: Op | None, is_data: bool) -> bool:
     multiplied_by_value = spoilt is not None and base_of(spoilt) == "mul"
     plus = spoilt is not None and any(o.numbers.posinf for o in spoilt.bad_inputs)
     return not (is_data or multiplied_by_value or plus)
+
+
+def _was_asked_about(trace: Trace, op: Op) -> bool:
+    """x * x.isinf().logical_not(): the program knew that x may be infinite and meant to take it out. What it
+    does instead, 0 * inf, is its mistake."""
+    if base_of(op) != "mul" or not any(not o.bad and o.numbers.min == 0 and _is_mark(o) for o in op.inputs):
+        return False
+    sources = {o.source for o in op.bad_inputs if o.source is not None}
+    readers = [r for source in sources for r in trace.readers(source) if r.index < op.index]
+    return any(_asks(reader, sources) for reader in readers)
+
+
+def _is_mark(operand: Operand) -> bool:
+    return operand.numbers.max in (0, 1)
+
+
+def _asks(op: Op, sources: set[int]) -> bool:
+    """`isinf`, `isnan`, or `isfinite`, which compares a tensor with itself."""
+    with_itself = base_of(op) == "eq" and len(op.inputs) == 2 and all(o.source in sources for o in op.inputs)
+    return base_of(op) in ("isinf", "isnan") or with_itself
 
 
 def _bad_from_outside(op: Op) -> Operand | None:

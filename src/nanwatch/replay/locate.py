@@ -28,6 +28,7 @@ from nanwatch.watching.storages import key_of
 from nanwatch.watching.tape import Entry, tensors_in
 from nanwatch.watching.trouble import LastUpdate, Trouble
 
+COLLECTIVES = ("c10d.", "_c10d_functional.")
 SHOWN_IN_PHASE = {"loss": "loss", "gradients": "backward", "weights": "weights", "checkpoint": "weights"}
 
 
@@ -44,7 +45,7 @@ def locate(trouble: Trouble, calls: ModuleCalls) -> Located | None:
         found = _from_live_trace(trouble, live, roles)
     if found is None:
         found = _from_replay(trouble, live, roles, calls)
-    if isinstance(found, _Healthy):
+    if isinstance(found, _Healthy) or _saved_on_purpose(trouble, found):
         return None
     found.notes = list(dict.fromkeys([*trouble.notes, *found.notes]))
     return found
@@ -114,6 +115,10 @@ def _from_replay(
         return found
     if trouble.scaler_search:
         return _Healthy()
+    if isinstance(again.error, NeedsOtherRanks) and live is not None:
+        sent = _sent_to_others(trouble, live, roles)
+        if sent is not None:
+            return sent
     if again.differs:
         return _not_again(trouble, again)
     outside = next((t for t in bad if tracer.writers.get(t) is None), None)
@@ -123,6 +128,21 @@ def _from_replay(
         operand = Operand(numbers(outside), key_of(outside), value=outside)
         return _brought_in(trouble, operand, live, roles, again.notes)
     return _not_again(trouble, again)
+
+
+def _sent_to_others(trouble: Trouble, live: LiveTracer, roles: Roles) -> Located | None:
+    """What this rank itself made and then handed to the others, in this step: what came back to it as a bad
+    gradient is its own."""
+    trace = live.tracer.trace
+    sinks = [o.index for o in trace.ops.values() if o.step == trouble.step and _hands_to_others(o)]
+    blame = first_harmful(trace, sinks) if sinks else None
+    if blame is None or blame.outside is not None or blame.op.name.startswith(COLLECTIVES):
+        return None
+    return _located(trouble, live.tracer, live, roles, blame, sinks, "live trace")
+
+
+def _hands_to_others(op: Op) -> bool:
+    return op.name.startswith(COLLECTIVES) and bool(op.bad_inputs)
 
 
 def _from_outside(op: Op) -> bool:
@@ -271,7 +291,7 @@ def _rows(op: Op, phase: str, trouble: Trouble) -> tuple[int, ...]:
 def _writes_weights(op: Op, path: list[Op], roles: Roles) -> bool:
     """Whether the value came to the model as a weight: some op outside of it wrote it into one."""
     outside = [o for o in [op, *path] if not o.modules and o.phase in ("data", "loss", "forward")]
-    return any(roles.weight(operand.key) for o in outside for operand in o.bad_outputs)
+    return any(roles.weight(operand.key) for o in outside for operand in o.bad_outputs if not o.is_view)
 
 
 def _made_to_be_saved(op: Op, trouble: Trouble) -> bool:
@@ -326,6 +346,11 @@ def _brought_in(
     )
 
 
+def _saved_on_purpose(trouble: Trouble, found: Located) -> bool:
+    """A state that the program itself has damaged, in so many words, before it saved it."""
+    return trouble.seen_in == "checkpoint" and found.op is not None and written_down(found.op)
+
+
 def _saved_as(key: int, trouble: Trouble) -> str | None:
     saved = trouble.sinks if trouble.seen_in == "checkpoint" else ()
     return next((name for name, tensor in saved if key_of(tensor) == key), None)
@@ -335,7 +360,8 @@ def _made_outside(
     trouble: Trouble, op: Op, phase: str, samples: tuple[int, ...], roles: Roles, notes: list[str]
 ) -> Located:
     """The op of the program's own code that made it is known."""
-    phase = "optimizer" if op.phase == "optimizer" else phase
+    if op.phase == "optimizer" or (phase == "weights" and op.modules and op.phase == "forward"):
+        phase = op.phase
     birth = birth_of(op, phase, roles)
     birth = replace(birth, samples=samples or _rows(op, phase, trouble))
     step = op.step if phase == "optimizer" else trouble.step

@@ -74,7 +74,9 @@ class Roles:
         if entry.kind != "write" or entry.context.grad:
             return
         target = written_to(entry.args, entry.kwargs)
-        if isinstance(target, torch.Tensor) and target.is_leaf and target.requires_grad:
+        if not isinstance(target, torch.Tensor) or target._base is not None:
+            return  # torch refuses to say whether a view that was made with gradients off is a leaf
+        if target.is_leaf and target.requires_grad:
             self._weights.setdefault(key_of(target), Weight(f"parameter {tuple(target.shape)}", ""))
 
     def _note_module(self, root: nn.Module) -> None:

@@ -19,7 +19,7 @@ def bad_rows(
     size = batch_size(tape)
     if (
         bad is None
-        or size is None
+        or not size
         or bad.dim() == 0
         or bad.layout is not torch.strided
         or not measurable(bad)

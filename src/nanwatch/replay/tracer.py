@@ -34,7 +34,7 @@ from nanwatch.replay.untouched import Untouched
 from nanwatch.tensors import is_finite, numbers
 from nanwatch.watching.module_calls import Scope
 from nanwatch.watching.ranks import NeedsOtherRanks, is_collective
-from nanwatch.watching.stack import Stack, called_from, is_library, take_stack
+from nanwatch.watching.stack import Stack, called_from, in_transform, is_library, take_stack
 from nanwatch.watching.storages import Storages, key_of
 from nanwatch.watching.worker_threads import handed
 
@@ -44,6 +44,9 @@ ENGINE = "_engine_run_backward"
 LIMITED = (torch.float16, torch.bfloat16, torch.float32)
 MOST_BIRTHS_KEPT = 50
 """Births whose operands are kept, per step."""
+
+DEEPEST_TRANSFORM = 4
+"""Transforms of torch.func that are followed into each other."""
 
 Origin = tuple[Stack, tuple[torch.nn.Module, ...]]
 
@@ -287,6 +290,10 @@ class OpTracer(TorchDispatchMode):
     def _origin_of(self, node: Any) -> Origin:
         number = node._sequence_nr()
         found = self._origins.get(number)
+        if found is None and in_transform(sys._getframe()):
+            # an op has a node for each level, the innermost first; it is seen with the number of the last
+            above = (self._origins.get(number + level) for level in range(1, DEEPEST_TRANSFORM))
+            found = next(filter(None, above), None)
         return found if found is not None else (self.base, ())
 
     def _note_allocation(

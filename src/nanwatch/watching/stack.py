@@ -96,6 +96,15 @@ def called_from(inner: Stack, outer: Stack) -> bool:
     return bool(theirs) and not is_library(theirs[-1])
 
 
+def in_transform(frame: FrameType | None) -> bool:
+    """Whether a transform of torch.func is under way."""
+    while frame is not None:
+        if "_functorch" in frame.f_code.co_filename:
+            return True
+        frame = frame.f_back
+    return False
+
+
 @lru_cache(maxsize=4096)
 def is_own(file: str) -> bool:
     return file.startswith(_own_folder)

@@ -9,6 +9,7 @@ from nanwatch.explain.history import Layer, Passes, Rise, layers_of, passes_of, 
 from nanwatch.explain.remedies import offer
 from nanwatch.explain.text import Text
 from nanwatch.records import Remedy
+from nanwatch.watching.stack import user_frame
 
 PAGE = Page(
     title=Text("The training diverged", "训练发散"),
@@ -63,6 +64,12 @@ PASSES = Text(
     "Within this one step the same weights were applied {count} times, and what came out grew from "
     "{first:.3g} to {last:.3g}, about {factor:.3g} times with each pass.",
     "在这一步之内，同一组权重被作用了 {count} 次，输出从 {first:.3g} 增长到 {last:.3g}，每次约放大 "
+    "{factor:.3g} 倍。",
+)
+LOOP = Text(
+    "Within this one step line {line} ran {count} times, and what came out grew from {first:.3g} to "
+    "{last:.3g}, about {factor:.3g} times with each pass.",
+    "在这一步之内，第 {line} 行运行了 {count} 次，输出从 {first:.3g} 增长到 {last:.3g}，每次约放大 "
     "{factor:.3g} 倍。",
 )
 DEPTH = Text(
@@ -143,11 +150,16 @@ def _pass_by_pass(case: Case) -> Claim | None:
     narrow = case.birth is not None and case.birth.narrow
     if not (passes.far or (narrow and passes.orders >= 3)):
         return None
-    text = PASSES if passes.same_place else DEPTH
+    text = (PASSES if passes.same_weights else LOOP) if passes.same_place else DEPTH
+    frame = user_frame(passes.node.stack)
     why = text.say(
-        count=len(passes.sizes), first=passes.sizes[0], last=passes.sizes[-1], factor=passes.factor
+        count=len(passes.sizes),
+        first=passes.sizes[0],
+        last=passes.sizes[-1],
+        factor=passes.factor,
+        line="?" if frame is None else frame.line,
     )
-    sure = passes.same_place and not narrow and len(passes.sizes) >= 8
+    sure = passes.same_weights and not narrow and len(passes.sizes) >= 8
     return Claim("proved" if sure else "likely", why, _sizes(passes), 4.0)
 
 

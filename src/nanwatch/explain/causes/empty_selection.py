@@ -31,8 +31,10 @@ from nanwatch.explain.provenance import (
     zeros_at_bad,
 )
 from nanwatch.explain.remedies import offer
+from nanwatch.explain.state import all_entries
 from nanwatch.explain.text import Text
 from nanwatch.records import Remedy
+from nanwatch.watching.storages import key_of
 from nanwatch.watching.tape import tensors_in
 
 PAGE = Page(
@@ -163,7 +165,7 @@ def _zero_count(case: Case, found: Seen) -> Claim | Against | None:
     sure = happens_again(case, found) and not changed_since(case)
     numbers = {"op": birth.name, "zeros": zeros, "count": count}
     if node is None:
-        return _lengths(found, operand, numbers)
+        return _lengths(case, found, operand, numbers)
     quotient = birth.name in ("div", "true_divide", "divide")
     if quotient:
         nothing = empty_ancestor(lineage, node, "self") or empty_ancestor(lineage, node, operand)
@@ -185,7 +187,7 @@ def _zero_count(case: Case, found: Seen) -> Claim | Against | None:
         weight = 2.0 if operand in node.given else 3.5  # a number that was counted is no setting
         return Claim(_certainty(found, operand, sure), COUNTED.say(**numbers), evidence, weight)
     plain = all(m.base in HANDS_ON for m in made_by(lineage, node, operand))
-    return _lengths(found, operand, numbers) if quotient and plain else None
+    return _lengths(case, found, operand, numbers) if quotient and plain else None
 
 
 def _weighted(
@@ -271,7 +273,18 @@ def _is_count(found: Seen, node: Node) -> bool:
     return maker is not None and nature(found.lineage, node, "self") == COUNT
 
 
-def _lengths(found: Seen, operand: str, numbers: dict[str, object]) -> Claim | None:
+def _is_enumeration(case: Case, birth: BirthOp) -> bool:
+    """What is divided was made out of nothing, as by `arange`, and is no total. (Zeros may be one, to which
+    nothing was added.)"""
+    keys = {o.key for o in birth.op.inputs if o.numbers.name == "self"}
+    for entry in reversed(all_entries(case)):
+        made = {key_of(t) for t in tensors_in(entry.outputs)} if entry.kind == "op" else set()
+        if keys & made and not tensors_in((entry.args, entry.kwargs)):
+            return getattr(entry.call, "__name__", "") not in ("zeros", "full", "empty")
+    return False
+
+
+def _lengths(case: Case, found: Seen, operand: str, numbers: dict[str, object]) -> Claim | None:
     """A total of zero divided by a whole number of zero that came from outside: lengths, sizes of groups."""
     birth = found.birth
     value = birth.arguments.get(operand)
@@ -286,7 +299,7 @@ def _lengths(found: Seen, operand: str, numbers: dict[str, object]) -> Claim | N
             return None
     elif not isinstance(value, int):
         return None
-    if same_memory(found, "self", operand):
+    if same_memory(found, "self", operand) or _is_enumeration(case, birth):
         return None
     return Claim("likely", LENGTH.say(**numbers), (), 2.0)
 

@@ -49,6 +49,12 @@ COMPUTED = Text("the infinity was computed, not written down", "该无穷是计�
 AT_LINE = Text(" (line {line}: {code})", "（第 {line} 行：{code}）")
 
 
+ASKED = Text(
+    "the program had asked whether it is infinite, and multiplies it by 0 to take it out",
+    "程序先判断过它是否为无穷，再用乘以 0 的办法去掉它",
+)
+
+
 def weigh(case: Case) -> Claim | Against | None:
     found = _nan_out_of_infinity(case)
     if found is None:
@@ -56,6 +62,8 @@ def weigh(case: Case) -> Claim | Against | None:
     birth, mechanism, known = found
     if masked_row(case) is not None or mask_constant(case) is not None:
         return Claim("possible", _why(birth, mechanism), (), 1.0)
+    if birth.op.asked_about:
+        return Claim("proved", _why(birth, mechanism), (ASKED.say(),), 1.0)
     if any(o.kind == "born" for o in known):
         return Against(COMPUTED.say())
     evidence = tuple(dict.fromkeys(_said(origin) for origin in known))

@@ -1,0 +1,174 @@
+"""Where a value was born, in places that are easily mistaken, and the cause that goes with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from nanwatch.records import Incident
+
+IncidentOf = Callable[..., Incident]
+
+
+def line_of(incident: Incident) -> str:
+    return incident.birth.code
+
+
+ASKED = """
+    import torch
+    from torch import nn
+
+    class Net(nn.Module):
+        def forward(self, x):
+            size = x.square().sum(1)
+            marks = {marks}
+            return marks * size
+
+    model = Net()
+    for scale in (1.0, 1e25):
+        model(torch.full((3, 2), scale))
+"""
+
+
+def test_an_infinity_that_was_asked_about_is_not_the_birth(incident_of: IncidentOf) -> None:
+    for marks in ("size.isinf().logical_not()", "size.isfinite()"):
+        incident = incident_of(ASKED.format(marks=marks))
+        assert (incident.birth.op, line_of(incident)) == ("aten.mul.Tensor", "return marks * size")
+        assert (incident.cause.id, incident.cause.certainty) == ("inf-arithmetic", "proved")
+
+
+def test_an_infinity_that_nobody_asked_about_is(incident_of: IncidentOf) -> None:
+    incident = incident_of(ASKED.format(marks="torch.zeros(3)"))
+    assert line_of(incident) == "size = x.square().sum(1)" and incident.kind == "inf"
+
+
+def test_statistics_that_a_forward_spoiled_are_born_there(incident_of: IncidentOf) -> None:
+    incident = incident_of("""
+        import torch
+        from torch import nn
+
+        class Spread(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.weight = nn.Parameter(torch.ones(3))
+                self.register_buffer("var", torch.ones(3))
+
+            def forward(self, x):
+                if self.training:
+                    with torch.no_grad():
+                        self.var.lerp_(x.var(dim=0), 0.1)
+                    return x * self.weight
+                return x * self.weight / self.var.sqrt()
+
+        model = nn.Sequential(Spread())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for count in (4, 1, 4):
+            optimizer.zero_grad()
+            model(torch.randn(count, 3)).sum().backward()
+            optimizer.step()
+        model.eval()
+        with torch.no_grad():
+            model(torch.randn(4, 3))
+    """)
+    assert (incident.phase, incident.birth.op, incident.birth.module) == (
+        "forward",
+        "aten.var.correction",
+        "0",
+    )
+
+
+def test_an_enumeration_is_no_total(incident_of: IncidentOf) -> None:
+    source = """
+        import torch
+        from torch import nn
+
+        model = nn.Linear(1, 1)
+        with torch.no_grad():
+            for n in (3, 1):
+                steps = {made}
+                model(steps.div_({count}).view(-1, 1))
+    """
+    made = "torch.arange(n, dtype=torch.float)"
+    assert incident_of(source.format(made=made, count="n - 1")).cause.id == "divide-by-zero"
+    made = "torch.randn(n - 1, 4).sum().reshape(1)"
+    assert incident_of(source.format(made=made, count="n - 1")).cause.id == "empty-selection"
+
+
+INNER = """
+    import torch
+    from torch import nn
+    from torch.func import functional_call, grad
+
+    class Unrolled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.examples = nn.Parameter(torch.randn(4, 3))
+            self.student = nn.Sequential(nn.Linear(3, 8), nn.Linear(8, 2))
+
+        def inner(self, weights):
+            return functional_call(self.student, weights, (self.examples,)).square().sum()
+
+        def forward(self, x):
+            weights = {k: v.detach() for k, v in self.student.named_parameters()}
+            for _ in range(12):
+                slopes = grad(self.inner)(weights)
+                weights = {k: w - RATE * slopes[k] for k, w in weights.items()}
+            return functional_call(self.student, weights, (x,)).square().mean()
+
+    torch.manual_seed(0)
+    model = Unrolled()
+    optimizer = torch.optim.Adam([model.examples], lr=0.02)
+    for step in range(2):
+        optimizer.zero_grad()
+        model(torch.randn(5, 3)).backward()
+        optimizer.step()
+"""
+
+
+def test_a_derivative_inside_a_forward_has_its_line_and_module(incident_of: IncidentOf) -> None:
+    incident = incident_of(INNER.replace("RATE", "0.3"))
+    assert line_of(incident).startswith("return functional_call(self.student, weights, (self.examples,))")
+    assert incident.birth.module is not None and incident.birth.module.startswith("student."), incident.birth
+    assert incident.cause.id == "divergence" and "ran" in incident.cause.why, incident.cause
+
+
+def test_what_this_rank_sent_to_the_others_is_its_own(incident_of: IncidentOf, tmp_path: Path) -> None:
+    incident = incident_of(f"""
+        import torch
+        import torch.distributed as dist
+        from torch import nn
+
+        class Together(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                x = x.clone()
+                dist.all_reduce(x)
+                return x
+
+            @staticmethod
+            def backward(ctx, grad):
+                return grad
+
+        class Norm(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.weight = nn.Parameter(torch.ones(3))
+
+            def forward(self, x):
+                mean = x.mean(dim=0)
+                return x * (self.weight * Together.apply(mean))
+
+        dist.init_process_group("gloo", init_method="file://{tmp_path}/meet", rank=0, world_size=1)
+        try:
+            model = Norm()
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for count in (4, 0):
+                optimizer.zero_grad()
+                model(torch.randn(count, 3)).sum().backward()
+                optimizer.step()
+        finally:
+            dist.destroy_process_group()
+    """)
+    assert incident.seen_in == "gradients"
+    assert (incident.phase, line_of(incident)) == ("forward", "mean = x.mean(dim=0)")
+    assert incident.cause.id == "empty-selection" and incident.birth.samples == ()
