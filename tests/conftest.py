@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch._dynamo  # every optimizer imports it
 from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent / "cases"))
@@ -31,8 +32,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="needs CUDA"))
 
 
-def pytest_collection_finish() -> None:
-    """What was imported for all the tests is no garbage: whoever looks for objects need not pass it."""
+@pytest.fixture(autouse=True, scope="module")
+def only_new_objects() -> None:
+    """What was imported so far is no garbage: whoever looks through all objects need not pass it."""
     gc.collect()
     gc.freeze()
 

@@ -15,8 +15,8 @@ from workshop import Workshop, environment
 
 
 @pytest.fixture
-def workshop(tmp_path: Path) -> Workshop:
-    """Without a nursery: here Python's own start and end are what is compared."""
+def real(tmp_path: Path) -> Workshop:
+    """Without a nursery: for what depends on how Python starts or ends."""
     folder = tmp_path / "work"
     folder.mkdir()
     return Workshop(folder)
@@ -53,17 +53,17 @@ def test_what_a_script_sees_of_itself(workshop: Workshop, arguments: list[str]) 
 
 
 @pytest.mark.parametrize("module", ["package.inner.module", "package.inner"])
-def test_what_a_module_sees_of_itself(workshop: Workshop, module: str) -> None:
-    workshop.write("package/__init__.py", "import sys\nprint('package', sys.argv, sys.path[0])")
-    workshop.write("package/inner/__init__.py", "")
-    workshop.write("package/inner/sibling.py", "value = 7")
+def test_what_a_module_sees_of_itself(real: Workshop, module: str) -> None:
+    real.write("package/__init__.py", "import sys\nprint('package', sys.argv, sys.path[0])")
+    real.write("package/inner/__init__.py", "")
+    real.write("package/inner/sibling.py", "value = 7")
     for name in ("module", "__main__"):
-        workshop.write(f"package/inner/{name}.py", FACTS)
-        with open(workshop.folder / f"package/inner/{name}.py", "a") as file:
+        real.write(f"package/inner/{name}.py", FACTS)
+        with open(real.folder / f"package/inner/{name}.py", "a") as file:
             file.write(
                 "from .sibling import value\nfrom ..inner import sibling\nprint(value, sibling.value)\n"
             )
-    plain, _ = workshop.same("-m", module, "--lr", "1e-3", "-m", "x")
+    plain, _ = real.same("-m", module, "--lr", "1e-3", "-m", "x")
     assert "7 7\n" in plain.stdout
 
 
@@ -141,24 +141,24 @@ def test_classes_and_functions_of_the_script(workshop: Workshop) -> None:
         ("os._exit(9)", 9, ""),
     ],
 )
-def test_exit_codes(workshop: Workshop, end: str, code: int, said: str) -> None:
-    workshop.write(
+def test_exit_codes(real: Workshop, end: str, code: int, said: str) -> None:
+    real.write(
         "script.py",
         f"import os, sys, atexit\natexit.register(print, 'bye')\nprint('hi', flush=True)\n{end}\n",
     )
-    plain, watched = workshop.same("script.py")
+    plain, watched = real.same("script.py")
     assert (plain.returncode, watched.returncode) == (code, code)
     assert watched.stderr == plain.stderr == said
     assert plain.stdout == ("hi\n" if "_exit" in end else "hi\nbye\n")
 
 
-def test_exit_inside_atexit(workshop: Workshop) -> None:
-    workshop.write("script.py", "import atexit, sys\natexit.register(lambda: sys.exit(5))\nprint('body')\n")
-    workshop.same("script.py")
+def test_exit_inside_atexit(real: Workshop) -> None:
+    real.write("script.py", "import atexit, sys\natexit.register(lambda: sys.exit(5))\nprint('body')\n")
+    real.same("script.py")
 
 
-def test_an_uncaught_exception_reads_as_without_nanwatch(workshop: Workshop) -> None:
-    workshop.write(
+def test_an_uncaught_exception_reads_as_without_nanwatch(real: Workshop) -> None:
+    real.write(
         "script.py",
         """
         import torch
@@ -179,14 +179,14 @@ def test_an_uncaught_exception_reads_as_without_nanwatch(workshop: Workshop) -> 
             Model()(torch.ones(2, 3))
         """,
     )
-    plain, watched = workshop.same("script.py")
+    plain, watched = real.same("script.py")
     assert watched.returncode == 1
     assert watched.stderr == plain.stderr
     assert "mat1 and mat2 shapes cannot be multiplied" in watched.stderr
 
 
-def test_the_scripts_own_excepthook_is_called(workshop: Workshop) -> None:
-    workshop.write(
+def test_the_scripts_own_excepthook_is_called(real: Workshop) -> None:
+    real.write(
         "script.py",
         """
         import sys, traceback
@@ -196,7 +196,7 @@ def test_the_scripts_own_excepthook_is_called(workshop: Workshop) -> None:
         raise ValueError("mine")
         """,
     )
-    plain, _ = workshop.same("script.py")
+    plain, _ = real.same("script.py")
     assert plain.stdout == "ValueError mine 1\n"
 
 
@@ -253,11 +253,11 @@ TERM = "signal.signal(signal.SIGTERM, lambda *_: sys.exit(17))"
     ],
     ids=["SIGINT", "SIGTERM", "SIGTERM handled", "SIGINT handled"],
 )
-def test_signals(workshop: Workshop, handler: str, sent: signal.Signals, code: int) -> None:
-    workshop.write("script.py", WAITS.format(handler=handler))
+def test_signals(real: Workshop, handler: str, sent: signal.Signals, code: int) -> None:
+    real.write("script.py", WAITS.format(handler=handler))
     results = []
-    for command in (["script.py"], ["-m", "nanwatch", "run", "--dir", str(workshop.runs), "script.py"]):
-        process = workshop.start(*command)
+    for command in (["script.py"], ["-m", "nanwatch", "run", "--dir", str(real.runs), "script.py"]):
+        process = real.start(*command)
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         time.sleep(0.3)  # from the write to the sleep
@@ -268,8 +268,8 @@ def test_signals(workshop: Workshop, handler: str, sent: signal.Signals, code: i
     assert results[1][0] == code
 
 
-def test_an_interrupt_that_the_script_handles(workshop: Workshop) -> None:
-    workshop.write(
+def test_an_interrupt_that_the_script_handles(real: Workshop) -> None:
+    real.write(
         "script.py",
         """
         import os, signal
@@ -280,7 +280,7 @@ def test_an_interrupt_that_the_script_handles(workshop: Workshop) -> None:
             print("saved the checkpoint")
         """,
     )
-    workshop.same("script.py")
+    real.same("script.py")
 
 
 PROCESSES = """
@@ -323,17 +323,17 @@ PROCESSES = """
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_worker_processes(workshop: Workshop, method: str) -> None:
-    workshop.write("script.py", PROCESSES)
-    plain, watched = workshop.same("script.py", method)
+def test_worker_processes(real: Workshop, method: str) -> None:
+    real.write("script.py", PROCESSES)
+    plain, watched = real.same("script.py", method)
     assert plain.stdout.endswith(f"[2.0, 4.0]\n{method} done\n"), plain.stderr
     assert watched.stderr == ""
 
 
-def test_spawned_workers_of_a_module(workshop: Workshop) -> None:
-    workshop.write("package/__init__.py", "")
-    workshop.write("package/sibling.py", "factor = 2")
-    workshop.write(
+def test_spawned_workers_of_a_module(real: Workshop) -> None:
+    real.write("package/__init__.py", "")
+    real.write("package/sibling.py", "factor = 2")
+    real.write(
         "package/train.py",
         """
         import multiprocessing as mp
@@ -345,7 +345,7 @@ def test_spawned_workers_of_a_module(workshop: Workshop) -> None:
                 print(pool.map(double, [1, 2]))
         """,
     )
-    plain, watched = workshop.same("-m", "package.train")
+    plain, watched = real.same("-m", "package.train")
     assert (plain.stdout, watched.stderr) == ("[2, 4]\n", "")
 
 
@@ -402,16 +402,16 @@ def test_threads_of_the_script(workshop: Workshop) -> None:
     assert watched.stderr == ""
 
 
-def test_the_installed_command(workshop: Workshop) -> None:
+def test_the_installed_command(real: Workshop) -> None:
     """`nanwatch` itself, as pip installs it, is `python -m nanwatch`."""
     command = Path(sys.executable).parent / "nanwatch"
     if not command.exists():
         pytest.skip("the package is not installed")
-    workshop.write("script.py", FACTS)
-    plain = workshop.python("script.py", "x")
+    real.write("script.py", FACTS)
+    plain = real.python("script.py", "x")
     done = subprocess.run(
-        [str(command), "run", "--dir", str(workshop.runs), "script.py", "x"],
-        cwd=workshop.folder,
+        [str(command), "run", "--dir", str(real.runs), "script.py", "x"],
+        cwd=real.folder,
         capture_output=True,
         text=True,
         timeout=60,
@@ -436,10 +436,10 @@ def test_infinities_on_purpose_are_not_blamed_for_another_end(workshop: Workshop
     assert list((workshop.runs / "incidents").iterdir()) == []
 
 
-def test_a_virtual_environment_inside_the_project(workshop: Workshop) -> None:
+def test_a_virtual_environment_inside_the_project(real: Workshop) -> None:
     """Scripts often lie beside their `.venv`: what is installed there is library all the same."""
-    (workshop.folder / ".venv").symlink_to(sys.prefix)
-    workshop.write(
+    (real.folder / ".venv").symlink_to(sys.prefix)
+    real.write(
         "script.py",
         """
         import torch
@@ -449,11 +449,11 @@ def test_a_virtual_environment_inside_the_project(workshop: Workshop) -> None:
             model(torch.ones(1, 2))
         """,
     )
-    command = [".venv/bin/python", "-m", "nanwatch", "run", "--dir", str(workshop.runs), "script.py"]
+    command = [".venv/bin/python", "-m", "nanwatch", "run", "--dir", str(real.runs), "script.py"]
     done = subprocess.run(
-        command, cwd=workshop.folder, env=environment(), capture_output=True, text=True, timeout=60
+        command, cwd=real.folder, env=environment(), capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 3, done.stderr
-    birth = json.loads((workshop.runs / "incidents/0001/incident.json").read_text())["birth"]
-    assert (birth["file"], birth["line"]) == (str(workshop.folder / "script.py"), 6)
+    birth = json.loads((real.runs / "incidents/0001/incident.json").read_text())["birth"]
+    assert (birth["file"], birth["line"]) == (str(real.folder / "script.py"), 6)
     assert birth["code"] == "model(torch.ones(1, 2))"

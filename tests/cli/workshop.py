@@ -39,8 +39,12 @@ class Workshop:
         words = [str(word) for word in command]
         if self.nursery is not None and (words[0].endswith(".py") or words[:2] == ["-m", "nanwatch"]):
             return self.nursery.run(words, cwd or self.folder, input or "")
+        return self.process(*words, input=input, cwd=cwd)
+
+    def process(self, *command: str | Path, input: str | None = None, cwd: Path | None = None) -> Done:
+        """Python itself."""
         return subprocess.run(
-            [sys.executable, *words],
+            [sys.executable, *map(str, command)],
             cwd=cwd or self.folder,
             env=environment(),
             input=input,
@@ -70,8 +74,8 @@ class Workshop:
         )
 
     def same(self, *command: str | Path, input: str | None = None) -> tuple[Done, Done]:
-        """Run both ways; what is on stdout and the exit code must agree."""
-        plain = self.python(*command, input=input)
+        """Run both ways; what is on stdout and the exit code must agree with Python's."""
+        plain = self.process(*command, input=input)
         watched = self.watched(*command, input=input)
         assert watched.stdout == plain.stdout, watched.stderr
         assert watched.returncode == plain.returncode, watched.stderr
