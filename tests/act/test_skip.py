@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import sys
 from collections.abc import Callable, Iterator
@@ -127,12 +128,48 @@ def test_with_a_scaler(tmp_path: Path) -> None:
     assert_skipped_is_never_came(play, tmp_path / "run")
 
 
+class Anew:
+    """Averages that are made anew each time, of weights and statistics."""
+
+    def __init__(self, model: nn.Module, kind: str) -> None:
+        self.model, self.kind = model, kind
+        self.ema = {k: v.clone().float() for k, v in model.state_dict().items()}
+        self.copies: Any = None
+        if kind == "anew, copied whole":
+            self.copies = AveragedModel(model).module
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        return self.ema if self.copies is None else self.copies.state_dict()
+
+    @torch.no_grad()
+    def move_on(self) -> None:
+        state = self.model.state_dict()
+        if self.kind == "anew":
+            self.ema = {k: 0.9 * self.ema[k] + (1 - 0.9) * v for k, v in state.items()}
+        elif self.kind == "anew, lerp":
+            for k in list(self.ema):
+                self.ema[k] = torch.lerp(self.ema[k], state[k].float(), 0.1)
+        elif self.kind == "anew, the difference":
+            self.ema = {k: e - 0.1 * (e - state[k]) for k, e in self.ema.items()}
+        else:
+            moved = copy.deepcopy(self.copies)
+            for e, p in zip(moved.parameters(), self.model.parameters(), strict=True):
+                e.mul_(0.9).add_(p, alpha=0.1)
+            self.copies = moved
+
+
+ANEW = ["anew", "anew, lerp", "anew, the difference", "anew, copied whole"]
+
+
 def keep_averages(kind: str, model: nn.Module) -> tuple[Any, Callable[[], None]]:
     """An average of the weights, and what moves it on."""
     if kind in ("averaged", "averaged in one go"):
         many = get_ema_multi_avg_fn(0.9) if kind == "averaged in one go" else None
         average = AveragedModel(model, multi_avg_fn=many)
         return average, lambda: average.update_parameters(model)
+    if kind.startswith("anew"):
+        anew = Anew(model, kind)
+        return anew, anew.move_on
     average = AveragedModel(model).module
     pairs = list(zip(average.parameters(), model.parameters(), strict=True))
 
@@ -152,7 +189,9 @@ def keep_averages(kind: str, model: nn.Module) -> tuple[Any, Callable[[], None]]
     return average, by_hand
 
 
-@pytest.mark.parametrize("kind", ["averaged", "averaged in one go", "mul, add", "lerp", "copy", "foreach"])
+@pytest.mark.parametrize(
+    "kind", ["averaged", "averaged in one go", "mul, add", "lerp", "copy", "foreach", *ANEW]
+)
 def test_with_averages(kind: str, tmp_path: Path) -> None:
     def play(bad: int | None, left_out: int | None) -> list[Any]:
         model = network()

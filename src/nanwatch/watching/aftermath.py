@@ -7,12 +7,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.swa_utils import AveragedModel
 
 from nanwatch.tensors import is_finite
 from nanwatch.watching.about_models import living
+from nanwatch.watching.made_anew import carried_on
+from nanwatch.watching.storages import key_of
 from nanwatch.watching.tape import Tape
 
 if TYPE_CHECKING:
@@ -29,6 +32,8 @@ class Aftermath:
         are else."""
         self._written: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         """id -> a tensor that the program has changed since, and what it held."""
+        self._weights: set[int] = set()
+        """The memory of the weights, and of the statistics beside them."""
 
     def begins(self, optimizer: Optimizer, weights: list[torch.Tensor], tape: Tape, updates: int) -> None:
         """`updates`: how many this optimizer, of these weights, has made while it was watched."""
@@ -42,6 +47,8 @@ class Aftermath:
             ):
                 held.append(_stand_still(scheduler, "step"))
         held += [_stand_still(average, "update_parameters") for average in living(AveragedModel)]
+        models = [e.call for e in tape.entries if isinstance(e.call, nn.Module)]
+        self._weights = {key_of(t) for t in (*weights, *(b for m in models for b in m.buffers()))}
         self._watch_averages(weights)
 
     def step_begins(self, optimizer: Optimizer) -> None:
@@ -51,10 +58,16 @@ class Aftermath:
 
     def model_called(self) -> None:
         """Averages of the weights that the program keeps by hand are as they were before the update."""
-        self._watcher.recorder.on_write = None
+        recorder = self._watcher.recorder
+        if recorder.on_write is None:
+            return
+        recorder.on_write = None
+        anew = (
+            list(carried_on(recorder.tape, recorder.finished[-1], self._weights)) if recorder.finished else []
+        )
         written, self._written = self._written, {}
-        with torch.no_grad():
-            for tensor, before in written.values():
+        for tensor, before in (*anew, *written.values()):
+            with torch.inference_mode() if tensor.is_inference() else torch.no_grad():
                 tensor.copy_(before)
 
     def over(self) -> None:
