@@ -27,6 +27,7 @@ LOGS = (
     "log_sigmoid_forward",
     "special_log_ndtr",
 )
+DETERMINANTS = ("_linalg_slogdet", "linalg_slogdet", "logdet")
 DIVISIONS = {
     "div": "other",
     "true_divide": "other",
@@ -93,6 +94,7 @@ def mechanism_of(birth: BirthOp) -> Mechanism:
     for look in (
         _division,
         _logarithm,
+        _determinant,
         _domain,
         _softmax,
         _attention,
@@ -157,6 +159,15 @@ def _logarithm(birth: BirthOp) -> Mechanism | None:
     if birth.name in ("log_sigmoid_forward", "special_log_ndtr"):
         return None
     return found or _at(birth, operand, INVALID_DOMAIN, "negative")
+
+
+def _determinant(birth: BirthOp) -> Mechanism | None:
+    """The logarithm of a determinant that is exactly zero: of a singular matrix."""
+    operand = next((name for name in ("A", "self") if birth.tensor(name) is not None), "")
+    if birth.name not in DETERMINANTS or birth.op.bad_inputs or birth.output is None or not operand:
+        return None
+    zero = birth.output == float("-inf")
+    return Mechanism(LOG_OF_ZERO, operand, 0.0) if bool(zero.any()) else None
 
 
 def _domain(birth: BirthOp) -> Mechanism | None:

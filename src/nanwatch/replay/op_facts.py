@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 ALLOCATES = ("empty", "new_empty", "resize_", "_empty_affine_quantized")
-BRINGS_IN = ("set_", "lift_fresh", "lift")
+BRINGS_IN = ("set_", "lift_fresh", "lift", "scalar_tensor")
 """Ops that make a tensor of memory that was filled elsewhere: a file, another process, Python numbers."""
 OVERWRITES = frozenset(
     "copy_ fill_ zero_ normal_ uniform_ bernoulli_ random_ exponential_ log_normal_ cauchy_ geometric_ set_ "
@@ -56,9 +56,14 @@ def op_facts(function: Any) -> OpFacts:
         allocates=base.startswith(ALLOCATES[:2]) or base in ALLOCATES,
         brings_in=base in BRINGS_IN,
         is_view=bool(function.is_view),
-        may_copy=function.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd),
+        may_copy=bool(function.is_view) and _is_composite(function),
         names=names,
     )
+
+
+def _is_composite(function: Any) -> bool:
+    """Whether torch takes it apart into other ops, except in inference mode."""
+    return bool(function.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd))
 
 
 def named_arguments(facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:

@@ -9,6 +9,8 @@ from nanwatch.explain.doubts import certainty, doubts
 from nanwatch.explain.mechanism import INVALID_DOMAIN, UNKNOWN
 from nanwatch.explain.provenance import made_by, seen
 from nanwatch.explain.remedies import offer
+from nanwatch.explain.remedies.operands import function_called
+from nanwatch.explain.remedies.source_edit import expression_at
 from nanwatch.explain.text import Text
 from nanwatch.records import Remedy
 
@@ -36,12 +38,20 @@ WHY = Text(
     "{op} has no value for {value:.6g}; {places} of {count} values of its operand are outside of its domain.",
     "{op} 在 {value:.6g} 处没有定义；其操作数 {count} 个值中有 {places} 个超出定义域。",
 )
+NO_VALUE = Text(
+    "{function} has no value for what it was given: torch itself writes NaN there.",
+    "{function} 对所给的操作数没有定义：torch 自己在那里写入了 NaN。",
+)
+WRITES = ("where", "masked_fill", "masked_fill_", "full", "full_like", "fill_")
 MADE = Text("the operand was made by {maker}", "操作数由 {maker} 得到")
 MOMENT = Text("a second moment of the optimizer", "优化器的二阶矩")
 DOUBT = Text("open: {what}", "存疑：{what}")
 
 
 def weigh(case: Case) -> Claim | Against | None:
+    function = _written_by_torch(case)
+    if function:
+        return Claim("likely", NO_VALUE.say(function=function), (), 1.0)
     if case.birth is None or case.mechanism.kind not in (INVALID_DOMAIN, UNKNOWN) or case.phase == "backward":
         return None
     found = seen(case)
@@ -61,6 +71,19 @@ def weigh(case: Case) -> Claim | Against | None:
     makers = [] if found.node is None else list(made_by(found.lineage, found.node, operand))
     evidence = [MADE.say(maker=m.base) for m in makers[:1]] + [DOUBT.say(what=d) for d in open_questions]
     return Claim(certainty(case, found, open_questions), why, tuple(evidence), 1.0)
+
+
+def _written_by_torch(case: Case) -> str:
+    """The function that the program calls, if torch itself writes the constant NaN in it: that is how it says
+    that there is no value, as for the logarithm of a determinant below zero."""
+    op = case.located.op
+    if op is None or case.birth is None or case.birth.name not in WRITES or not op.makes_nan:
+        return ""
+    if not any(o.from_python for o in op.bad_inputs) or len(op.bad_inputs) > 1:
+        return ""
+    expression = expression_at(op.stack)
+    function = "" if expression is None else function_called(expression.node)
+    return "" if function in WRITES else function
 
 
 def remedies(case: Case) -> list[Remedy]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from nanwatch.explain.case import Case
 from nanwatch.explain.claim import Against, Claim, Page
 from nanwatch.explain.doubts import certainty, changed_since, doubts
-from nanwatch.explain.mechanism import INF_ARITHMETIC, INHERITED, LOG_OF_ZERO, LOGS
+from nanwatch.explain.mechanism import DETERMINANTS, INF_ARITHMETIC, INHERITED, LOG_OF_ZERO, LOGS
 from nanwatch.explain.provenance import Seen, made_by, seen
 from nanwatch.explain.remedies import offer
 from nanwatch.explain.text import Text
@@ -41,6 +41,11 @@ UNDERFLOWED = Text(
     "the zero is a probability made by {maker} that was rounded", "这个零是 {maker} 算出的、被舍入的概率"
 )
 MADE = Text("the operand was made by {maker}", "操作数由 {maker} 得到")
+SINGULAR = Text(
+    "{op} was given {places} of {count} matrices that are singular: their determinant is {value:g}, its "
+    "logarithm infinite.",
+    "{op} 得到的 {count} 个矩阵中有 {places} 个是奇异的：行列式为 {value:g}，其对数为无穷。",
+)
 LATER = Text(
     "{op} met the logarithm ({log}) of a probability that {maker} had rounded to 0.",
     "{op} 遇到了被 {maker} 舍入为 0 的概率的对数（{log}）。",
@@ -52,7 +57,7 @@ ROUNDS = ("_softmax", "softmax", "sigmoid", "exp", "hardsigmoid", "special_expit
 def weigh(case: Case) -> Claim | Against | None:
     if case.birth is None or case.phase == "backward":
         return None
-    if case.birth.name not in LOGS:
+    if case.birth.name not in (*LOGS, *DETERMINANTS):
         return _met_later(case)
     found = seen(case)
     if found is None or found.mechanism.kind != LOG_OF_ZERO:
@@ -60,7 +65,8 @@ def weigh(case: Case) -> Claim | Against | None:
     operand = found.mechanism.operand
     bad = found.birth.bad
     places = 0 if bad is None else round(float(bad.sum()) * found.mechanism.share)
-    why = WHY.say(
+    said = SINGULAR if found.birth.name in DETERMINANTS else WHY
+    why = said.say(
         op=found.birth.name,
         value=found.mechanism.value or 0.0,
         places=places,
