@@ -141,7 +141,7 @@ def _degenerate(case: Case) -> Claim | None:
     lineage = case.lineage
     node = lineage.node_of(birth.op)
     names = None if node is None else _made_of(case, lineage, node, mechanism.operand, kept)
-    if not names:
+    if not names or _as_new(case, [h for h in kept if h.name in names]):
         return None
     value = short(mechanism.value) if mechanism.value is not None else "?"
     fresh = case.outcome("fresh-statistics")
@@ -149,6 +149,13 @@ def _degenerate(case: Case) -> Claim | None:
         return None  # whatever the statistics hold, the op meets the same value
     why = DEGENERATE.say(op=birth.name, value=value, names=", ".join(names))
     return Claim("proved" if fresh.finite else "likely", why, (), 3.0)
+
+
+def _as_new(case: Case, kept: list[Held]) -> bool:
+    """Whether they hold nothing but the zeros they were made with: no earlier step has spoiled them."""
+    if case.history:
+        return False
+    return all(not bool(value.any()) for h in kept for value in (_before(case, h) or [h.tensor])[:1])
 
 
 def _made_of(case: Case, lineage: Lineage, node: Node, operand: str, kept: list[Held]) -> list[str] | None:
