@@ -35,14 +35,16 @@ if TYPE_CHECKING:
 
 LARGE = 1e6
 EXPONENTIALS = frozenset("exp expm1 exp2 sinh cosh".split())
-ROOTS = frozenset("sqrt rsqrt pow norm linalgvectornorm linalg_vector_norm std var".split())
+ROOTS = frozenset("sqrt rsqrt pow hypot norm linalgvectornorm linalg_vector_norm std var".split())
 
 
 def clamp_log(case: Case) -> Repair | None:
-    if not names_of(case) & set(LOGS):
+    names = names_of(case)
+    if not names & set(LOGS):
         return None
     least = smallest_of(case)
-    return wrapped(case, 0, lambda x: f"{x}.clamp_min({least:g})", lambda x: x.clamp_min(least))
+    place = 1 if names & {"xlogy", "special_xlog1py"} else 0
+    return wrapped(case, place, lambda x: f"{x}.clamp_min({least:g})", lambda x: x.clamp_min(least))
 
 
 def log_softmax(case: Case) -> Repair | None:
@@ -64,6 +66,8 @@ def clamp_divisor(case: Case) -> Repair | None:
         return None
     least = smallest_of(case)
     divisor = birth.tensor(DIVISIONS.get(birth.name, "other"))
+    if divisor is None and birth.number(DIVISIONS.get(birth.name, "other")) is not None:
+        return wrapped_divisor(case, lambda x: f"max({x}, {least:g})", lambda x: max(x, least))
     if divisor is not None and bool((divisor < 0).any()):
         return wrapped_divisor(
             case,
