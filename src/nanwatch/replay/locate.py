@@ -249,8 +249,10 @@ def _located(
     )[:5]
     unwanted = _unwanted_infinity(blame, tracer.trace, roles)
     if unwanted is not None:
-        phase = "loss" if unwanted.after_root else "data"
-        found = _made_outside(trouble, unwanted, phase, (), roles, [])
+        made_by, key = unwanted
+        outside = "loss" if made_by.after_root else "data"
+        phase = "weights" if roles.weight(key) else outside
+        found = _made_outside(trouble, made_by, phase, (), roles, [])
         return replace(found, by=by, travel=(hop_of(blame.op), *travel), hidden=hidden)
     into_weights = _writes_weights(blame.op, path, roles) or _made_to_be_saved(blame.op, trouble)
     if blame.outside is not None and blame.op.phase == "optimizer":
@@ -266,9 +268,9 @@ def _located(
     return Located(step, kind_of(made) or "nan", phase, birth, by, travel, hidden, [], op.call, op)
 
 
-def _unwanted_infinity(blame: Blame, trace: Trace, roles: Roles) -> Op | None:
+def _unwanted_infinity(blame: Blame, trace: Trace, roles: Roles) -> tuple[Op, int] | None:
     """Of an op that turned an infinity into NaN: the op of the program's own code, outside the trace, that
-    made what looked like a mask out of finite values. Nobody asked for that one."""
+    made what looked like a mask out of finite values, and the memory it went to. Nobody asked for that."""
     if blame.outside is not None or not blame.op.turns_inf_into_nan:
         return None
     for op in trace.ancestors([blame.op.index]):
@@ -276,7 +278,7 @@ def _unwanted_infinity(blame: Blame, trace: Trace, roles: Roles) -> Op | None:
             if operand.source is None and not operand.from_python:
                 origin = roles.origin(operand.key)
                 if origin is not None and origin.makes_inf and not written_down(origin):
-                    return origin
+                    return origin, operand.key
     return None
 
 
