@@ -114,12 +114,7 @@ def train(steps: int, plan: dict[int, str], folder: Path, snapshot_every: int) -
         else set()
     )
     policy = nanwatch.Policy(3, 100, rollbacks=10**6)
-    options: Any = {
-        "explain": False,
-        "audit_share": 0.0,
-        "audit_seconds": 0.0,
-        "snapshot_every": snapshot_every,
-    }
+    options: Any = {"explain": False, "snapshot_every": snapshot_every}
     with nanwatch.watch(
         model, optimizer, schedule, progress, policy=policy, dir=folder, **options
     ) as session:

@@ -6,7 +6,7 @@ import pytest
 from small_training import assert_same
 from together import Together
 
-OPTIONS = ("--no-explain", "--audit-seconds", "0", "--audit-share", "0")
+OPTIONS = ("--no-explain",)
 
 
 def test_all_ranks_go_back(together: Together) -> None:

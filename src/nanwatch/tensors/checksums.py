@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import Any
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,28 +24,42 @@ MODULUS = 1 << 64
 Checksum = tuple[int, int]
 
 
+class Rows(NamedTuple):
+    """Contiguous tensors in host memory, and how they lie there: looked up once, read often."""
+
+    tensors: Sequence[Tensor]
+    addresses: Sequence[int]
+    words: Sequence[int]
+    """How many words each has."""
+    widths: Sequence[int]
+    """Bytes of a word."""
+
+
 def checksums(tensors: Sequence[Tensor]) -> list[Checksum]:
     """Of contiguous tensors in host memory, as they lie there."""
+    widths = [width_of(tensor) for tensor in tensors]
+    words = [t.numel() * (t.element_size() // width) for t, width in zip(tensors, widths, strict=True)]
+    return checksums_of(Rows(tensors, [t.data_ptr() for t in tensors], words, widths))
+
+
+def checksums_of(rows: Rows) -> list[Checksum]:
     library = compiled.library()
     if library is None:
-        return [_by_torch(tensor) for tensor in tensors]
-    return _by_ours(library, tensors)
+        return [_by_torch(tensor) for tensor in rows.tensors]
+    columns = array("q", rows.addresses), array("q", rows.words), array("B", rows.widths)
+    out = array("Q", bytes(16 * len(rows.tensors)))
+    places = [column.buffer_info()[0] for column in (*columns, out)]
+    library.nanwatch_checksums(*places[:3], len(rows.tensors), places[3])
+    return list(zip(out[::2], out[1::2], strict=True))
+
+
+def width_of(tensor: Tensor) -> int:
+    return min(tensor.element_size(), 4)
 
 
 def moved(before: Checksum, now: Checksum) -> tuple[int, int]:
     """By how much each of the sums has moved, as signed numbers."""
     return _signed(now[0] - before[0]), _signed(now[1] - before[1])
-
-
-def _by_ours(library: Any, tensors: Sequence[Tensor]) -> list[Checksum]:
-    sizes = [tensor.element_size() for tensor in tensors]
-    widths = array("B", [min(size, 4) for size in sizes])
-    counts = array("q", [t.numel() * (size // w) for t, size, w in zip(tensors, sizes, widths, strict=True)])
-    addresses = array("q", map(Tensor.data_ptr, tensors))
-    out = array("Q", bytes(16 * len(tensors)))
-    places = [column.buffer_info()[0] for column in (addresses, counts, widths)]
-    library.nanwatch_checksums(*places, len(tensors), out.buffer_info()[0])
-    return list(zip(out[::2], out[1::2], strict=True))
 
 
 def _by_torch(tensor: Tensor) -> Checksum:

@@ -18,9 +18,8 @@ import torch
 from torch import nn
 
 from nanwatch.tensors import is_finite
-from nanwatch.tensors.checksums import WORDS, Checksum, checksums, moved
+from nanwatch.tensors.checksums import WORDS, Checksum, Rows, checksums_of, moved, width_of
 from nanwatch.watching.sentinel import weights_of
-from nanwatch.watching.tape import version_of
 from nanwatch.watching.turned_bits import Flipped, flipped_at, no_program_writes
 
 SHARE = 0.005
@@ -38,7 +37,10 @@ class Fingerprint:
     tensor: weakref.ref[torch.Tensor]
     name: str
     address: int
-    size: int
+    values: int
+    words: int
+    width: int
+    """Bytes of a word."""
     is_buffer: bool = False
     step: int = 0
     version: int = 0
@@ -138,22 +140,24 @@ class Fingerprints:
 
     def _take(self, tensors: Iterable[tuple[Any, torch.Tensor]], step: int, first: bool = False) -> None:
         """`tensors` with their names, or with what their name is made of."""
-        size, taken, held = 0, [], []
+        size = 0
+        taken: list[Fingerprint] = []
+        held: list[torch.Tensor] = []
         for name, tensor in tensors:
             known = self.taken.get(id(tensor))
             if known is None or known.tensor() is not tensor or tensor.data_ptr() != known.address:
                 if not _readable(tensor):
                     continue
                 known = self._new(name, tensor)
-            size += known.size
+            size += known.words * known.width
             if size > MOST_BYTES:
                 break
             if first and tensor.is_floating_point() and not is_finite(tensor):
                 self.bad_at_first.add(known.name)
             taken.append(known)
             held.append(tensor)
-        for known, tensor, sums in zip(taken, held, checksums(held), strict=True):
-            known.step, known.version, known.sums = step, version_of(tensor), sums
+        for known, tensor, sums in zip(taken, held, _sums(taken, held), strict=True):
+            known.step, known.version, known.sums = step, tensor._version, sums
 
     def _new(self, name: Any, tensor: torch.Tensor) -> Fingerprint:
         self.taken = {key: each for key, each in self.taken.items() if each.tensor() is not None}
@@ -161,8 +165,9 @@ class Fingerprints:
             kind, parameter = name
             mine = self._names.get(id(parameter), "a parameter")
             name = mine if kind is None else f"{kind} of {mine}"
-        size = tensor.numel() * tensor.element_size()
-        known = Fingerprint(weakref.ref(tensor), name, tensor.data_ptr(), size)
+        width = width_of(tensor)
+        words = tensor.numel() * (tensor.element_size() // width)
+        known = Fingerprint(weakref.ref(tensor), name, tensor.data_ptr(), tensor.numel(), words, width)
         self.taken[id(tensor)] = known
         return known
 
@@ -173,29 +178,35 @@ class Fingerprints:
     def _compared(self, step: int | None) -> tuple[list[Changed], int]:
         """The tensors that have changed, and how many values of parameters and moments have not. `step`: in
         which those that did not change were looked at."""
-        known, tensors = [], []
+        known: list[Fingerprint] = []
+        tensors: list[torch.Tensor] = []
         for each in self.taken.values():
             tensor = each.tensor()
-            if tensor is None or version_of(tensor) != each.version or tensor.data_ptr() != each.address:
+            if tensor is None or tensor._version != each.version or tensor.data_ptr() != each.address:
                 continue
             known.append(each)
             tensors.append(tensor)
         found, alike = [], 0
-        for each, tensor, now in zip(known, tensors, checksums(tensors), strict=True):
+        for each, tensor, now in zip(known, tensors, _sums(known, tensors), strict=True):
             if now != each.sums:
                 found.append(_changed(each, tensor, now))
                 continue
-            alike += 0 if each.is_buffer else tensor.numel()
-            if step is not None:
-                each.step = max(each.step, step - 1)
+            alike += 0 if each.is_buffer else each.values
+            if step is not None and each.step < step - 1:
+                each.step = step - 1
         return found, alike
+
+
+def _sums(known: list[Fingerprint], tensors: list[torch.Tensor]) -> list[Checksum]:
+    columns = [e.address for e in known], [e.words for e in known], [e.width for e in known]
+    return checksums_of(Rows(tensors, *columns))
 
 
 def _changed(each: Fingerprint, tensor: torch.Tensor, now: Checksum) -> Changed:
     difference, weighted = moved(each.sums, now)
     place, rest = divmod(weighted, difference) if difference else (-1, 0)
     words = WORDS[tensor.element_size()]
-    single = rest == 0 and 0 <= place * words.itemsize < each.size
+    single = rest == 0 and 0 <= place < each.words
     one = flipped_at(tensor, place, difference, words) if single else None
     return Changed(each.name, tensor, each.step, difference, one)
 
@@ -225,4 +236,5 @@ def _readable(tensor: torch.Tensor) -> bool:
         and tensor.element_size() in WORDS
         and tensor.numel() > 0
         and tensor.data_ptr() != 0
+        and not tensor.is_inference()
     )

@@ -66,7 +66,7 @@ class Watcher:
         self.lockstep = Lockstep(self._step_aside)
         self.calls = ModuleCalls()
         self.recorder = Recorder(self._say_once)
-        self.fingerprints = Fingerprints(*live.small_budget) if live is not None else Fingerprints()
+        self.fingerprints = Fingerprints(*live.small_budget) if live is not None else Fingerprints(0.0)
         self.outside = OutsideMode(self.recorder, self.shield.give_up)
         self.updates = Updates(self, mode, policy)
         self.scaling = Scaling(self)
