@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from nanwatch.replay.update_again import HOOKS
+from nanwatch.replay.update_again import give_attributes
 from nanwatch.tensors import is_finite
 
 GRADIENT = 1e-3
@@ -24,22 +24,34 @@ def update_of(
     around: TorchDispatchMode | None = None,
     changes: dict[str, Any] | None = None,
 ) -> bool | None:
-    """Whether an update leaves finite parameters; None when it cannot be made. `keep_state`: with a copy of
-    the optimizer's state, else as if it were the first. `changes`: other settings for every group."""
+    """Whether an update leaves finite parameters; None when it cannot be made."""
+    made = updated(optimizer, keep_state, around, changes)
+    return None if made is None else all(is_finite(p) for p in made)
+
+
+def updated(
+    optimizer: torch.optim.Optimizer,
+    keep_state: bool,
+    around: TorchDispatchMode | None = None,
+    changes: dict[str, Any] | None = None,
+) -> list[torch.Tensor] | None:
+    """The parameters that an update leaves; None when it cannot be made. `keep_state`: with a copy of the
+    optimizer's state, else as if it were the first. `changes`: other settings for every group."""
     twin: Any = object.__new__(type(optimizer))
-    twin.__dict__.update({k: v for k, v in optimizer.__dict__.items() if k != "step"})
-    twin.__dict__.update({name: OrderedDict() for name in HOOKS})
     twin.state = defaultdict(dict)
     twin.param_groups = []
+    copies: dict[int, torch.Tensor] = {}
     for group in optimizer.param_groups:
-        copies = [_copy(p, optimizer, twin, keep_state) for p in group["params"]]
-        twin.param_groups.append({**group, **(changes or {}), "params": copies})
+        copies.update({id(p): _copy(p, optimizer, twin, keep_state) for p in group["params"]})
+        own = [copies[id(p)] for p in group["params"]]
+        twin.param_groups.append({**group, **(changes or {}), "params": own})
     try:
+        give_attributes(twin, optimizer, copies)
         with torch.no_grad(), around or contextlib.nullcontext():
             type(optimizer).step(twin)
     except Exception:
         return None
-    return all(is_finite(p) for group in twin.param_groups for p in group["params"])
+    return [p.detach() for group in twin.param_groups for p in group["params"]]
 
 
 def _copy(

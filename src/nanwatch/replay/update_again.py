@@ -65,11 +65,10 @@ def _concerned(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
 def _copy_with(optimizer: torch.optim.Optimizer, size: float | None) -> Any:
     """A copy of the optimizer over copies of the bad parameters, their bad values put to zero."""
     twin: Any = object.__new__(type(optimizer))
-    twin.__dict__.update({k: v for k, v in optimizer.__dict__.items() if k != "step"})
-    twin.__dict__.update({name: OrderedDict() for name in HOOKS})
     twin.state = defaultdict(dict)
     twin.param_groups = []
     bad = {id(p) for p in _concerned(optimizer)}
+    made: dict[int, torch.Tensor] = {}
     for group in optimizer.param_groups:
         copies = []
         for parameter in group["params"]:
@@ -83,8 +82,20 @@ def _copy_with(optimizer: torch.optim.Optimizer, size: float | None) -> Any:
             twin_parameter.grad = _stand_in(twin_parameter, parameter.grad, state, size)
             twin.state[twin_parameter] = state
             copies.append(twin_parameter)
+            made[id(parameter)] = twin_parameter
         twin.param_groups.append({**group, "params": copies})
+    give_attributes(twin, optimizer, made)
     return twin
+
+
+def give_attributes(twin: Any, optimizer: torch.optim.Optimizer, made: dict[int, torch.Tensor]) -> None:
+    """What else the optimizer holds, copied: an optimizer of the program's own may keep its moments, or its
+    parameters once more, in lists of its own. `made`: id of a parameter -> its copy."""
+    known: dict[int, Any] = dict(made)
+    for name, value in optimizer.__dict__.items():
+        if name not in ("step", "state", "param_groups", *HOOKS):
+            twin.__dict__[name] = copy.deepcopy(value, known)
+    twin.__dict__.update({name: OrderedDict() for name in HOOKS})
 
 
 def _stand_in(

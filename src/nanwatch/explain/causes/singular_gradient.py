@@ -83,4 +83,5 @@ def weigh(case: Case) -> Claim | Against | None:
 
 
 def remedies(case: Case) -> list[Remedy]:
-    return offer(case, "eps-inside-sqrt", "clamp-domain", "clamp-log", "clamp-divisor", "double-where")
+    edits = ("eps-inside-sqrt", "clamp-domain", "clamp-log", "clamp-divisor", "double-where")
+    return offer(case, *edits, "split-eigenvalues")

@@ -15,6 +15,8 @@ import torch
 
 from nanwatch.explain.mechanism import DIVISIONS, LOGS, WITHIN_ONE
 from nanwatch.explain.provenance import whole_and_positive, zeros_at_bad
+from nanwatch.explain.remedies.branches import guarded_branches
+from nanwatch.explain.remedies.factorisations import split_eigenvalues
 from nanwatch.explain.remedies.operands import (
     Call,
     Repair,
@@ -296,6 +298,7 @@ def _within(outer: ast.AST, inner: ast.AST) -> bool:
 
 
 REPAIRS: dict[str, Callable[[Case], Repair | None]] = {
+    "split-eigenvalues": split_eigenvalues,
     "log-softmax": log_softmax,
     "clamp-log": clamp_log,
     "clamp-divisor": clamp_divisor,
@@ -307,6 +310,6 @@ REPAIRS: dict[str, Callable[[Case], Repair | None]] = {
     "bfloat16-cast": bfloat16_cast,
     "safe-masked-softmax": safe_masked_softmax,
     "guarded-mean": guarded_mean,
-    "double-where": double_where,
+    "double-where": lambda case: double_where(case) or guarded_branches(case),
     "where-not-product": where_not_product,
 }

@@ -11,6 +11,7 @@ import torch
 from nanwatch.explain.remedies.op_alone import holds_alone, is_all_that_counts
 from nanwatch.explain.remedies.operands import Repair
 from nanwatch.explain.remedies.source_edit import diff_of, edited
+from nanwatch.explain.remedies.update_trial import update_holds
 from nanwatch.explain.still_there import still_there
 from nanwatch.replay.again import Again, Changes
 from nanwatch.replay.samples import batch_size
@@ -41,6 +42,8 @@ def tried(case: Case, repair: Repair) -> Trial:
     if case.trouble.seen_in == "checkpoint":  # which is no part of what is run again
         return Trial(holds_alone(case, repair) if is_all_that_counts(case) else None, diff)
     try:
+        if case.phase == "optimizer":
+            return Trial(update_holds(case, repair), diff)
         with edited(repair.expression, repair.source) as in_function:
             inside = in_function and _runs_in_a_module(case)
             changes = Changes(call=None if inside else _call_of(repair), repaired=True)

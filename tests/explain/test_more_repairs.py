@@ -1,0 +1,132 @@
+"""Edits in the program's own optimizer, in branches in lines of their own, and of factorisations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from nanwatch.explain.twin import update_of, updated
+from nanwatch.records import Incident, Remedy
+
+IncidentOf = Callable[..., Incident]
+
+
+def verified(incident: Incident) -> dict[str, Remedy]:
+    return {remedy.id: remedy for remedy in incident.remedies if remedy.verified}
+
+
+OWN = """
+    import torch
+    from torch import nn
+
+    class Scaled(torch.optim.Optimizer):
+        def __init__(self, params):
+            super().__init__(params, {{"lr": 0.1}})
+            self.mine = [p for group in self.param_groups for p in group["params"]]
+            self.steps = 0
+
+        @torch.no_grad()
+        def step(self, closure=None):
+            self.steps += 1
+            for p in self.mine:
+                p.sub_({update})
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1))
+    nn.init.zeros_(model[1].weight)
+    optimizer = Scaled(model.parameters())
+    optimizer.zero_grad()
+    model(torch.randn(4, 3)).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_an_edit_in_an_optimizer_is_tried_on_its_update(incident_of: IncidentOf) -> None:
+    incident = incident_of(OWN.format(update="0.1 * p.grad / p.grad.norm()"))
+    assert (incident.phase, incident.cause.id) == ("optimizer", "divide-by-zero")
+    edit = verified(incident)["clamp-divisor"].edit
+    assert edit is not None and "p.grad.norm().clamp_min(1e-08)" in edit
+
+
+def test_a_number_that_an_optimizer_divides_by_is_kept_off_zero(incident_of: IncidentOf) -> None:
+    incident = incident_of(OWN.format(update="p.grad / (1 - 1.0**self.steps)"))
+    edit = verified(incident)["clamp-divisor"].edit
+    assert edit is not None and "max((1 - 1.0**self.steps), 1e-08)" in edit
+
+
+def test_an_edit_that_does_not_help_an_update_is_not_offered(incident_of: IncidentOf) -> None:
+    """Zero over a small number is still zero, and its root has no inverse."""
+    incident = incident_of(OWN.format(update="p.grad * (p.grad / p.grad.norm()).abs().rsqrt()"))
+    assert incident.phase == "optimizer" and "clamp-divisor" not in verified(incident)
+
+
+class Keeps(torch.optim.Optimizer):
+    """Has its parameters and a moment of its own once more."""
+
+    def __init__(self, params: list[nn.Parameter]) -> None:
+        super().__init__(params, {"lr": 1.0})
+        self.mine = list(params)
+        self.moments = [torch.zeros_like(p) for p in params]
+
+    @torch.no_grad()
+    def step(self, closure: object = None) -> None:  # type: ignore[override]
+        for p, moment in zip(self.mine, self.moments, strict=True):
+            moment.add_(p.grad)
+            p.sub_(moment)
+
+
+def test_an_update_on_copies_writes_nothing_of_the_program() -> None:
+    weight = nn.Parameter(torch.ones(2))
+    weight.grad = torch.ones(2)
+    optimizer = Keeps([weight])
+    (made,) = updated(optimizer, True) or [torch.zeros(2)]
+    assert made.tolist() == [0.0, 0.0] and update_of(optimizer, True)
+    assert weight.tolist() == [1.0, 1.0] and optimizer.moments[0].tolist() == [0.0, 0.0]
+
+
+def test_branches_in_lines_of_their_own_are_guarded_both(incident_of: IncidentOf) -> None:
+    incident = incident_of("""
+        import torch
+        from torch import nn
+
+        class Profile(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.radius = nn.Parameter(torch.tensor(1.0))
+
+            def forward(self, r):
+                x = r / self.radius
+                near = torch.sqrt(1 - x)
+                far = torch.sqrt(x - 1)
+                return torch.where(x < 1, near, far)
+
+        model = Profile()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        optimizer.zero_grad()
+        model(torch.tensor([0.25, 0.5, 2.0, 3.0])).sum().backward()
+        optimizer.step()
+    """)
+    assert incident.cause.id == "where-gradient", incident.cause
+    edit = verified(incident)["double-where"].edit
+    assert edit is not None
+    assert "near = torch.sqrt(1 - torch.where(x < 1, x, 0.5))" in edit
+    assert "far = torch.sqrt(torch.where(x < 1, 1.5, x) - 1)" in edit
+
+
+def test_eigenvalues_that_are_there_twice_are_taken_apart(incident_of: IncidentOf) -> None:
+    incident = incident_of("""
+        import torch
+
+        weight = torch.nn.Parameter(torch.ones(3))
+        optimizer = torch.optim.SGD([weight], lr=0.01)
+        values, vectors = torch.linalg.eigh(torch.diag(weight))
+        loss = (vectors * torch.arange(9.0).view(3, 3)).sum() + values.sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    """)
+    assert incident.cause.id == "singular-gradient", incident.cause
+    (edit,) = [r.edit for r in incident.remedies if r.id == "split-eigenvalues"]
+    assert edit is not None and ".diag()" in edit
