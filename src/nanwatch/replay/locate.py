@@ -265,7 +265,8 @@ def _located(
     birth = replace(birth_of(op, phase, roles), samples=_rows(op, phase, trouble))
     step = op.step if phase == "optimizer" else trouble.step
     made = [numbers(op.output)] if op.output is not None else [o.numbers for o in op.outputs]
-    return Located(step, kind_of(made) or "nan", phase, birth, by, travel, hidden, [], op.call, op)
+    notes = roles.said_of_own_writes([op, *path]) if phase == "forward" else []
+    return Located(step, kind_of(made) or "nan", phase, birth, by, travel, hidden, notes, op.call, op)
 
 
 def _unwanted_infinity(blame: Blame, trace: Trace, roles: Roles) -> tuple[Op, int] | None:

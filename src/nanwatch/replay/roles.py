@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from nanwatch.messages import say
 from nanwatch.replay.again import call_again
 from nanwatch.replay.trace import Op
 from nanwatch.replay.tracer import measurable
@@ -88,6 +89,14 @@ class Roles:
 
     def weight(self, key: int) -> Weight | None:
         return self._weights.get(key)
+
+    def said_of_own_writes(self, ops: list[Op]) -> list[str]:
+        """A model may write into its own weights while it runs: then they are not what they were. (Buffers
+        are put back when a step is skipped.)"""
+        models = [e.call for e in self._tape.entries if isinstance(e.call, nn.Module)]
+        learned = {key_of(p) for model in models for p in model.parameters()}
+        written = [self._weights[o.key] for op in ops for o in op.bad_outputs if o.key in learned]
+        return [say("watch.wrote_its_own_weights", name=written[0].name)] if written else []
 
     def argument_name(self, key: int) -> str | None:
         for entry in self._tape.entries:

@@ -62,6 +62,11 @@ SENTENCES: dict[str, tuple[str, str]] = {
         "step that failed.",
         "batch 在本步读取之后被原地修改，因此重放结果可能与出错的那一步不同。",
     ),
+    "watch.wrote_its_own_weights": (
+        "The model itself wrote this into {name} while it ran: it is not finite any more, put it right "
+        "before you go on.",
+        "模型在运行时自己把该值写进了 {name}：其中已有非有限值，继续之前请先修复。",
+    ),
     "watch.operand_changed": (
         "{what} was changed in place after the step read it, so the replay may differ from the "
         "step that failed.",
