@@ -103,6 +103,32 @@ def test_raise_stops_before_the_bit_is_used_for_an_update(watch: Watch) -> None:
     assert t.step == AT + 1 and t.optimizer.state[weight(t)]["step"] == AT
 
 
+def test_an_optimizer_that_calls_the_model_itself(watch: Watch) -> None:
+    """Nothing was made with the bad weight yet: the step goes on from the last good state."""
+    t = Training()
+    t.optimizer = torch.optim.LBFGS(t.model.parameters(), lr=0.1, max_iter=3)
+
+    def closure() -> torch.Tensor:
+        t.optimizer.zero_grad()
+        loss = (t.model(batch(t.step)) - 1).square().mean()
+        loss.backward()
+        return loss
+
+    with watch(t, policy="rollback", snapshot_every=1, explain=False) as session:
+        for t.step in range(STEPS):
+            if t.step == AT:
+                good = [p.clone() for p in t.model.parameters()]
+                turn_over(weight(t), 7, 28)
+                assert not torch.equal(weight(t), good[4])
+            t.optimizer.step(closure)
+            if t.step == AT:
+                assert all(
+                    float((p - g).abs().max()) < 1 for p, g in zip(t.model.parameters(), good, strict=True)
+                )
+    (incident,) = session.incidents
+    assert (incident.step, incident.kind, incident.action) == (AT, "bit", "rolled-back")
+
+
 @pytest.mark.parametrize("policy", ["skip", "observe"])
 def test_what_skipping_cannot_help_is_said_once(watch: Watch, policy: str) -> None:
     t = Training()

@@ -109,7 +109,8 @@ class Scaling:
     def has_parts(self, optimizer: Optimizer) -> bool:
         """Whether the gradients of some micro-batches can take the place of all: not where the scaler has
         several optimizers, which share its verdict, or leaves the unscaling to the optimizer."""
-        states = {} if self._scaler is None else self._scaler._per_optimizer_states
+        asked = self._scaler is not None and "scaler-step" in self._watcher.now.events
+        states = self._scaler._per_optimizer_states if asked else {}
         fused = getattr(optimizer, "_step_supports_amp_scaling", False)
         return self._watcher.updates.has_parts() and len(states) == 1 and not fused
 

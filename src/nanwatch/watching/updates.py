@@ -87,8 +87,6 @@ class Updates:
         replaced = self._with_closure_watched(optimizer, args, kwargs)
         if replaced is None:
             self._judge(optimizer)
-        elif not watcher.lockstep.groups:
-            self._act_on_damage(self._lasting.damage(watcher.step), optimizer)
         watcher.trace_the_update()
         return replaced
 
@@ -144,7 +142,7 @@ class Updates:
             return
         damage = self._lasting.damage(watcher.step)
         verdict = self._verdict(optimizer, damage)
-        if verdict.bad == "state":
+        if verdict.bad == "state" and damage is not None:
             self._act_on_damage(damage, optimizer)
         elif verdict.bad is not None:
             self._act_on(verdict, optimizer, damage)
@@ -167,20 +165,20 @@ class Updates:
         bad = self._watcher.lockstep.agreed(verdict.bad)
         return verdict if bad == verdict.bad else replace(verdict, bad=bad)
 
-    def _act_on_damage(self, damage: Damage | None, optimizer: Optimizer) -> None:
+    def _act_on_damage(self, damage: Damage, optimizer: Optimizer) -> None:
         """Loss and gradients are finite, and what they were made with is not what it should be."""
-        if damage is None:
-            return
         if self._watcher.lockstep.groups:
             damage.by_this_step = False  # what one rank could mend by skipping, others cannot
-        prevented = damage.by_this_step
-        action = self._watcher.trouble(
-            damage.seen_in, damage.sinks, optimizer, False, prevented, damage=damage
-        )
+        action = self._told_of(damage, optimizer)
         if action in ("skip", "rollback"):
             self._do_without(action, optimizer, damage)
-        else:
+
+    def _told_of(self, damage: Damage, optimizer: Optimizer) -> str:
+        where, mends = damage.seen_in, damage.by_this_step
+        action = self._watcher.trouble(where, damage.sinks, optimizer, prevented=mends, damage=damage)
+        if action not in ("skip", "rollback"):
             self._lasting.tell(damage)
+        return action or ""
 
     def _do_without(self, action: str, optimizer: Optimizer, damage: Damage | None) -> None:
         """The update is not made, and where the state itself is bad, it goes back to a good one."""
@@ -196,9 +194,8 @@ class Updates:
     def _act_on(self, verdict: Verdict, optimizer: Optimizer, damage: Damage | None = None) -> None:
         watcher = self._watcher
         sinks = watcher.bad_losses() + [("gradient", g) for g in gradients_of(optimizer) if not is_finite(g)]
-        scaling = watcher.scaling
         scaled = "scale" in self._step.events
-        parts = (scaling.stepping and scaling.has_parts(optimizer)) if scaled else self.has_parts()
+        parts = watcher.scaling.has_parts(optimizer) if scaled else self.has_parts()
         if watcher.lockstep.groups:
             parts = not scaled and not self._step.closure  # each rank asks the others
         action = watcher.trouble(verdict.bad or "", sinks, optimizer, parts=parts, damage=damage)
@@ -259,11 +256,19 @@ class Updates:
         if not callable(closure):
             return None
         self._step.closure = True
+        self._mend_before_the_model_is_called(optimizer)
         self._copies = Copies.of(optimizer) if self._policy == "skip" else None
         watched = self._watched(closure, optimizer)
         if "closure" in kwargs:
             return args, {**kwargs, "closure": watched}
         return (args[0], watched, *args[2:]), kwargs
+
+    def _mend_before_the_model_is_called(self, optimizer: Optimizer) -> None:
+        """No rank has to wait here: only where this one trains alone."""
+        if not self._watcher.lockstep.groups:
+            damage = self._lasting.damage(self._watcher.step)
+            if damage is not None and self._told_of(damage, optimizer) == "rollback":
+                self._watcher.roll_back(damage.good_until)
 
     def _watched(self, closure: Callable[..., Any], optimizer: Optimizer) -> Callable[..., Any]:
         run = self._watcher.shield.run
