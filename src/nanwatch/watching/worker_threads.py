@@ -108,6 +108,23 @@ class WorkerThreads:
             return future
 
         self._wrappers.put(ThreadPoolExecutor, "submit", submit)
+        start_thread: Any = threading.Thread.start
+
+        def start(thread: threading.Thread) -> None:
+            global _has_pools, _handed_over
+            work = getattr(thread, "_target", None) or thread.run
+            mine = _is_of_the_program(work)
+            if mine:
+                _has_pools = True
+                _handed_over = _handed_over or bool(_modes_to_take()[0])
+                _note_thread(thread, work)
+            start_thread(thread)
+            if mine and _turns is not None and _turns.at_once and _turns.kept:
+                _turns.threads.add(id(thread))
+                thread.join(LONGEST_WAIT)
+                _turns.kept = not thread.is_alive()
+
+        self._wrappers.put(threading.Thread, "start", start)
 
     def uninstall(self) -> None:
         self._wrappers.take_off()
@@ -130,6 +147,26 @@ def _noted(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return result
 
     return run_noted
+
+
+def _note_thread(thread: threading.Thread, work: Any) -> None:
+    """A thread that the program starts itself is a task, too."""
+    given = getattr(thread, "_args", ()), getattr(thread, "_kwargs", {})
+    try:
+        task = noted(work, *given, take_stack(sys._getframe(2)))
+    except Exception:
+        return
+    run = thread.run
+
+    def run_noted() -> None:
+        try:
+            run()
+        finally:
+            with contextlib.suppress(Exception):
+                del thread.run
+                task.ended()
+
+    thread.run = run_noted  # type: ignore[method-assign]
 
 
 @contextlib.contextmanager

@@ -33,11 +33,11 @@ def applies(case: Case) -> bool:
 
 def run(case: Case) -> Outcome:
     finite, threads = _tried(case, at_once=False)
-    if finite is not False:
-        return Outcome(finite, FINITE.say(threads=threads) if finite else "")
+    if finite:
+        return Outcome(True, FINITE.say(threads=threads))
     if _tried(case, at_once=True)[0]:
         return Outcome(True, AWAITED.say())
-    return Outcome(False, FAILS.say(threads=threads))
+    return Outcome(finite, "" if finite is None else FAILS.say(threads=threads))
 
 
 def _tried(case: Case, at_once: bool) -> tuple[bool | None, int]:
@@ -46,7 +46,7 @@ def _tried(case: Case, at_once: bool) -> tuple[bool | None, int]:
         with one_at_a_time(at_once) as turns:
             finite = runs_finite(case.rerun())
         threads = len(turns.threads)
-        if finite is None or not turns.kept or (threads < 2 and not at_once):
+        if finite is None or not turns.kept or threads < (1 if at_once else 2):
             return None, threads
         if not finite:
             return False, threads
