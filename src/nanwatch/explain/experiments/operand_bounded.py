@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from nanwatch.explain.at_birth import finite_where_it_matters, with_operands
+from nanwatch.explain.at_birth import Change, finite_where_it_matters, with_operands
 from nanwatch.explain.birth import NARROW, BirthOp
 from nanwatch.explain.case import Case, Outcome
 from nanwatch.explain.mechanism import CONSTANTS, DIVISIONS, OVERFLOW, dims_of
@@ -21,6 +21,7 @@ FAILS = Text("fails with every operand within ±{bound:.3g} too", "把运算数�
 
 EXPONENTIALS = ("exp", "expm1", "exp2", "sinh", "cosh")
 PRODUCTS = ("prod", "cumprod")
+MOST_ROOTS = 3
 SAFE_SHARE = 0.125
 """Of the range of the dtype, in powers of ten: what is left is room for what follows."""
 
@@ -34,6 +35,21 @@ def run(case: Case) -> Outcome:
     if birth is None:
         return Outcome(None, "")
     bound = bound_of(birth.name, birth.dtype or torch.float32, birth.number("exponent") or _factors(birth))
+    for _ in range(MOST_ROOTS):  # nobody knows how fast each function grows
+        made = birth.again(_within(birth, bound))
+        if made is None or all(bool(torch.isfinite(t).all()) for t in made):
+            break
+        bound = bound**0.5
+    again = with_operands(case, _within(birth, bound))
+    finite = None if again is None else finite_where_it_matters(case, again)
+    if finite and again is not None and case.trouble.seen_in == "trace":
+        finite = not silent_damage(again.tracer.trace, again.tracer.step)
+    if finite is None:
+        return Outcome(None, "")
+    return Outcome(finite, (FINITE if finite else FAILS).say(bound=bound), bound)
+
+
+def _within(birth: BirthOp, bound: float) -> Change:
     divisor = DIVISIONS.get(birth.name, "")
 
     def change(name: str, value: Any) -> Any:
@@ -48,13 +64,7 @@ def run(case: Case) -> Outcome:
             return value
         return value.clamp(-bound, bound)
 
-    again = with_operands(case, change)
-    finite = None if again is None else finite_where_it_matters(case, again)
-    if finite and again is not None and case.trouble.seen_in == "trace":
-        finite = not silent_damage(again.tracer.trace, again.tracer.step)
-    if finite is None:
-        return Outcome(None, "")
-    return Outcome(finite, (FINITE if finite else FAILS).say(bound=bound), bound)
+    return change
 
 
 def _signed(value: torch.Tensor, size: float) -> torch.Tensor:
