@@ -25,3 +25,11 @@ def test_healthy(precision: str, nursery: Nursery, tmp_path: Path) -> None:
     found = watched(nursery, PROGRAM, tmp_path, "--steps", "40", "--precision", precision)
     assert_quiet(found)
     assert "step 40/40 | loss 0." in found.done.stdout
+
+
+def test_a_rate_that_throws_the_loss_up_is_behind_the_overflow(nursery: Nursery, tmp_path: Path) -> None:
+    """In half precision it ends in an overflow; what is to be changed is the rate."""
+    found = watched(nursery, PROGRAM, tmp_path, "--fault", "high-rate")
+    incident = assert_told(found, {**TRUTHS["high-rate"], "also": []})
+    assert "half-overflow" in {other["id"] for other in incident["others"]}
+    assert "lower-learning-rate" in {r["id"] for r in incident["remedies"] if r["verified"]}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -29,6 +30,9 @@ CLIMB = 1.25
 DIP = 1.5
 """A rise may be interrupted by a step that is this many times smaller."""
 MOST_OPTIMIZERS = 4
+SEVERAL = 2.0
+"""Most weights are so many times their usual size when a few updates threw them there."""
+
 LARGE = 100.0
 """A weight this many times its usual size has grown."""
 FEWEST_PASSES = 6
@@ -133,6 +137,17 @@ def layers_of(case: Case) -> list[Layer]:
             if id(parameter) not in found and measurable(parameter) and parameter.numel():
                 found[id(parameter)] = _layer(name.replace("_orig_mod.", ""), parameter)
     return sorted(found.values(), key=lambda layer: -layer.times)
+
+
+def jumped(case: Case) -> bool:
+    """Whether the loss rose by orders with the few updates that were made, and most weights are several times
+    their usual size: a rate that is far too high needs no more."""
+    made = [f for f in case.history if not {"scaler-skip", "skip"} & set(f.events)]
+    rise = rise_of(case.history)
+    if rise is None or not rise.of_loss or rise.orders < 3 or not 1 <= len(made) < 4:
+        return False
+    sizes = [layer.times for layer in layers_of(case)]
+    return bool(sizes) and statistics.median(sizes) > SEVERAL
 
 
 def _layer(name: str, parameter: torch.Tensor) -> Layer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from nanwatch.explain import mechanism
 from nanwatch.explain.case import Case
 from nanwatch.explain.claim import Against, Claim, Page
-from nanwatch.explain.history import Layer, Passes, Rise, layers_of, passes_of, rise_of
+from nanwatch.explain.history import Layer, Passes, Rise, jumped, layers_of, passes_of, rise_of
 from nanwatch.explain.remedies import offer
 from nanwatch.explain.text import Text
 from nanwatch.records import Remedy
@@ -66,6 +66,10 @@ PASSES = Text(
     "在这一步之内，同一组权重被作用了 {count} 次，输出从 {first:.3g} 增长到 {last:.3g}，每次约放大 "
     "{factor:.3g} 倍。",
 )
+JUMPED = Text(
+    "The few updates that were made threw the loss from {first:.3g} to {last:.3g}, and then a value overflowed.",
+    "仅有的几次更新就把损失从 {first:.3g} 推到 {last:.3g}，随后数值溢出。",
+)
 LOOP = Text(
     "Within this one step line {line} ran {count} times, and what came out grew from {first:.3g} to "
     "{last:.3g}, about {factor:.3g} times with each pass.",
@@ -102,7 +106,7 @@ def weigh(case: Case) -> Claim | Against | None:
     rise = rise_of(case.history)
     if rise is not None and (rise.clear or rise.sudden):
         return _step_by_step(case, rise)
-    found = _pass_by_pass(case) or _at_once(case)
+    found = _pass_by_pass(case) or _at_once(case) or _after_a_jump(case)
     return found or (Against(NO_RISE.say()) if len(case.history) >= 3 else None)
 
 
@@ -139,6 +143,17 @@ def _at_once(case: Case) -> Claim | None:
         return None
     why = GREW.say(name=grown[0].name, size=grown[0].size, times=grown[0].times, steps=len(case.history))
     return Claim("likely", why, (*_evidence(case, grown), case.outcome("lower-rate").text), 4.0)
+
+
+def _after_a_jump(case: Case) -> Claim | None:
+    """The few updates that were made threw the loss up by orders, and the weights with it."""
+    if case.mechanism.kind not in OVERFLOWS or not jumped(case):
+        return None
+    rise, layers = rise_of(case.history), layers_of(case)
+    if rise is None or not case.outcome("lower-rate").finite:
+        return None
+    why = JUMPED.say(first=rise.first, last=rise.last)
+    return Claim("likely", why, (*_evidence(case, layers[:2]), case.outcome("lower-rate").text), 4.0)
 
 
 def _pass_by_pass(case: Case) -> Claim | None:

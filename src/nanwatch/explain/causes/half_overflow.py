@@ -9,6 +9,7 @@ from nanwatch.explain.case import Case, Outcome
 from nanwatch.explain.causes.overflow import dtype_name
 from nanwatch.explain.claim import Against, Claim, Page
 from nanwatch.explain.experiments.float32 import overflow_in_data
+from nanwatch.explain.history import jumped
 from nanwatch.explain.masks import mask_constant
 from nanwatch.explain.mechanism import OVERFLOW, mechanism_of
 from nanwatch.explain.remedies import offer
@@ -77,7 +78,8 @@ def weigh(case: Case) -> Claim | Against | None:
         evidence = (SILENT.say(), *evidence)
     why = _why(birth)
     if outcome.finite is True:
-        return Claim("likely" if _scaled(case) else "proved", why, evidence, 2.0)
+        open_question = _scaled(case) or (jumped(case) and case.outcome("lower-rate").finite is True)
+        return Claim("likely" if open_question else "proved", why, evidence, 2.0)
     if outcome.finite is False:
         return Claim("possible", why, evidence, 2.0)
     return Claim("likely", why, evidence, 2.0)
