@@ -93,7 +93,15 @@ MADE = Text("the count was made by {maker}", "计数由 {maker} 得到")
 SIGNED = Text(
     "the weights cancel, they are not empty: some are negative", "权重是相互抵消，并非为空：其中有负数"
 )
-LOSSES = ("nll_loss_forward", "nll_loss2d_forward", "nll_loss", "nll_loss2d", "nll_loss_nd")
+LOSSES = (
+    "nll_loss_forward",
+    "nll_loss2d_forward",
+    "nll_loss",
+    "nll_loss2d",
+    "nll_loss_nd",
+    "cross_entropy_loss",
+)
+USUALLY_IGNORED = -100
 SPREADS = ("var", "std", "var_mean", "std_mean")
 
 
@@ -134,14 +142,17 @@ def _nothing_supervised(birth: BirthOp) -> Claim | None:
     target, scores = birth.tensor("target"), birth.tensor("self")
     if birth.name not in LOSSES or target is None or scores is None or birth.op.bad_inputs:
         return None
+    if target.is_floating_point():
+        return None  # a probability for each class: none is left out
     ignored = birth.number("ignore_index")
-    counts = torch.ones_like(target, dtype=torch.bool) if ignored is None else target != ignored
+    ignored = USUALLY_IGNORED if ignored is None else ignored
+    counts = target != ignored
     weight = birth.tensor("weight")
     if weight is not None:
         counts &= weight[target.clamp(0, weight.numel() - 1)] != 0
     if bool(counts.any()):
         return None
-    why = IGNORED.say(count=target.numel(), ignored="?" if ignored is None else int(ignored))
+    why = IGNORED.say(count=target.numel(), ignored=int(ignored))
     return Claim("proved", why, (), 2.0)
 
 
@@ -305,6 +316,6 @@ def _lengths(case: Case, found: Seen, operand: str, numbers: dict[str, object]) 
 
 
 def remedies(case: Case) -> list[Remedy]:
-    return offer(
-        case, "max-with-one", "guarded-mean", "clamp-divisor", "skip-batch", "drop-bad-rows", "larger-batch"
-    )
+    spread = case.birth is not None and case.birth.name in SPREADS
+    wider = ("larger-batch",) if spread else ()
+    return offer(case, "max-with-one", "guarded-mean", "clamp-divisor", "skip-batch", "drop-bad-rows", *wider)
