@@ -18,13 +18,18 @@ import truth as truths
 from nursery import Nursery
 
 from nanwatch.explain.causes import CAUSES
+from nanwatch.messages import say_in
 
 REPLAYED = {"forward", "loss", "backward", "optimizer"}
 ONLY_SEEN_LIVE = {
     "fwd_half_norm_silent_zero": "no NaN ever shows: only the audit can see it",
     "infer_continuous_batching": "the model overwrites the cache that it was given: the report says so",
     "infer_diffusion_sampler": "made in sampling code whose operands are gone when the output shows it",
+    "opt_heavy_ball": "the optimizer makes its state once: when the loss shows it, it is there already",
 }
+STAND_INS = say_in(
+    "en", "watch.update_made_again"
+)  # op and line are found; the values are not those of the update
 DOES_NOT_REPEAT = {"transient-fault", "data-race", "transfer-race"}  # nobody can find the op afterwards
 PATHS = truths.all_programs()
 FIRST_EXAMPLES = {page.PAGE.examples[0]: cause for cause, page in CAUSES.items()}
@@ -121,7 +126,10 @@ def test_bad_program_without_live_trace(path: Path, tmp_path: Path, nursery: Nur
     assert done.returncode == truth.exit, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     incident = json.loads((folder / "incidents" / "0001" / "incident.json").read_text())
     if truth.cause not in DOES_NOT_REPEAT:
-        assert not differences(truth, incident), done.stderr[-4000:]
+        wrong = differences(truth, incident)
+        if STAND_INS in incident["notes"]:
+            wrong.pop("kind", None)
+        assert not wrong, done.stderr[-4000:]
 
 
 def explained_or_not() -> list[Any]:
