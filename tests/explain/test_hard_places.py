@@ -172,3 +172,50 @@ def test_what_this_rank_sent_to_the_others_is_its_own(incident_of: IncidentOf, t
     assert incident.seen_in == "gradients"
     assert (incident.phase, line_of(incident)) == ("forward", "mean = x.mean(dim=0)")
     assert incident.cause.id == "empty-selection" and incident.birth.samples == ()
+
+
+ONE_BY_ONE = """
+    import torch
+    from torch import nn
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.up = nn.Linear(3, 3)
+            {weight}
+
+        def forward(self, x):
+            return {forward}
+
+    class Decoder(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList(Block() for _ in range(3))
+
+    decoder = Decoder()
+    {more}
+    with torch.no_grad():
+        x = torch.ones(2, 3)
+        for number, layer in enumerate(decoder.layers):
+            x = layer(x * (number < 2))
+"""
+BIRTH = "self.up(x) / x.norm()"
+
+
+def test_a_part_that_was_called_by_itself_has_its_path_in_the_whole(incident_of: IncidentOf) -> None:
+    incident = incident_of(ONE_BY_ONE.format(weight="pass", forward=BIRTH, more="pass"))
+    assert (incident.birth.module, incident.birth.within) == ("", "layers.2")
+    weight = "self.up.weight.data[0, 0] = float('nan')"
+    incident = incident_of(ONE_BY_ONE.format(weight=weight, forward="self.up(x)", more="pass"))
+    assert (incident.birth.module, incident.birth.within) == ("up", "layers.0.up")
+
+
+def test_a_part_of_two_wholes_has_none(incident_of: IncidentOf) -> None:
+    more = "other = nn.Sequential(decoder.layers[2])"
+    incident = incident_of(ONE_BY_ONE.format(weight="pass", forward=BIRTH, more=more))
+    assert (incident.birth.module, incident.birth.within) == ("", None)
+
+
+def test_a_whole_has_no_larger_one(incident_of: IncidentOf) -> None:
+    incident = incident_of(ASKED.format(marks="torch.zeros(3)"))
+    assert (incident.birth.module, incident.birth.within) == ("", None)

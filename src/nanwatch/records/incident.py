@@ -9,8 +9,8 @@ from nanwatch.records.place import Frame
 
 SCHEMA = 1
 KINDS = ("nan", "inf", "index", "bit")
-"""What the birth op made; "index": nothing, it was given an index that points outside its table; "bit": nothing,
-a bit of a value in memory was turned over."""
+"""What the birth op made; "index": nothing, it was given an index that points outside its table; "bit":
+nothing, a bit of a value in memory was turned over."""
 PHASES = ("data", "weights", "forward", "loss", "backward", "optimizer")
 CERTAINTIES = ("proved", "likely", "possible", "unknown")
 ACTIONS = ("raised", "skipped", "rolled-back", "observed", "zeroed")
@@ -68,6 +68,9 @@ class Birth:
     samples: tuple[int, ...] = ()
     arguments: str = ""
     node: str | None = None
+    within: str | None = None
+    """Where the program called a part of a larger module, as it does layer by layer: the path of `module` in
+    that one."""
 
 
 @dataclass(frozen=True)
@@ -125,8 +128,8 @@ class Incident:
     seen_in: str = ""
     """What showed the bad value: "loss", "gradients", "output" (of the root module), "weights" (an update
     made them bad), "exception" (the program died of it), "trace" (a silently wrong result, or
-    `nanwatch.trace()`), "hyperparameter" (a learning rate), "rank" (only another rank's step is bad), "memory"
-    (a checksum of it), "checkpoint" (what the program saved)."""
+    `nanwatch.trace()`), "hyperparameter" (a learning rate), "rank" (only another rank's step is bad),
+    "memory" (a checksum of it), "checkpoint" (what the program saved)."""
     located_by: str = ""
     """How the birth was found: "live trace", "replay", "recorded facts"."""
     travel: tuple[Hop, ...] = ()

@@ -10,6 +10,7 @@ from nanwatch.messages import say
 from nanwatch.records import Hidden, Incident
 from nanwatch.replay.again import Again, run_again
 from nanwatch.replay.blame import Blame, first_harmful, hidden_births, looks_like_mask, silent_damage, way
+from nanwatch.replay.larger_modules import path_within
 from nanwatch.replay.live import LiveTracer
 from nanwatch.replay.located import Located, birth_at, birth_of, hop_of, kind_of
 from nanwatch.replay.memory_changed import located_in_memory
@@ -343,6 +344,8 @@ def _brought_in(
     stack = stack or (() if phase == "weights" else roles.first_use(operand.key))
     name = weight.name if weight else roles.argument_name(operand.key) or _saved_as(operand.key, trouble)
     birth = birth_at(stack, None, weight.module if weight else None)
+    if weight is not None:
+        birth = replace(birth, within=path_within(weight.root, weight.module))
     birth = replace(birth, outputs=(replace(operand.numbers, name=name),), samples=samples)
     return Located(
         trouble.step, kind_of([operand.numbers]) or "nan", phase, birth, "replay", notes=list(notes)

@@ -6,10 +6,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nanwatch.records import Birth, Hidden, Hop, Numbers
+from nanwatch.replay.larger_modules import path_within
 from nanwatch.replay.out_of_range import OutOfRange
-from nanwatch.replay.owners import module_path
+from nanwatch.replay.owners import owners_of
 from nanwatch.replay.roles import Roles
 from nanwatch.replay.trace import Op
+from nanwatch.watching.module_calls import path_of
 from nanwatch.watching.stack import Stack, read_stack, user_frame
 
 Call = tuple[Any, tuple[Any, ...], dict[str, Any]]
@@ -35,11 +37,12 @@ class Located:
 
 
 def birth_of(op: Op, phase: str, roles: Roles) -> Birth:
-    module = module_path(op.stack, op.modules)
+    called = owners_of(op.stack, op.modules)
+    module, root = path_of(called), called[0] if called else None
     if phase == "weights":
-        owners = [w.module for w in (roles.weight(o.key) for o in op.bad_outputs) if w is not None]
-        module = owners[0] if owners else module
-    birth = birth_at(op.stack, op.name, module)
+        owners = [w for w in (roles.weight(o.key) for o in op.bad_outputs) if w is not None]
+        module, root = (owners[0].module, owners[0].root) if owners else (module, root)
+    birth = replace(birth_at(op.stack, op.name, module), within=path_within(root, module))
     outputs = tuple(o.numbers for o in op.outputs)
     inputs = tuple(o.numbers for o in op.inputs)
     return replace(birth, inputs=inputs, outputs=outputs, arguments=op.arguments, node=op.node)

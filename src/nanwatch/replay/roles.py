@@ -28,6 +28,8 @@ DEEPEST = 100
 class Weight:
     name: str
     module: str
+    root: nn.Module | None = None
+    """The module that the program called."""
 
 
 def _turns_inf_into_nan(given: torch.Tensor, entry: Entry) -> bool:
@@ -83,9 +85,9 @@ class Roles:
     def _note_module(self, root: nn.Module) -> None:
         for name, tensor in [*root.named_parameters(), *root.named_buffers()]:
             shown = name.replace("_orig_mod.", "")
-            self._weights.setdefault(key_of(tensor), Weight(shown, shown.rpartition(".")[0]))
+            self._weights.setdefault(key_of(tensor), Weight(shown, shown.rpartition(".")[0], root))
         for each in attached_to(root, self._arrivals):
-            self._weights.setdefault(key_of(each.tensor), Weight(each.name, each.path))
+            self._weights.setdefault(key_of(each.tensor), Weight(each.name, each.path, root))
 
     def weight(self, key: int) -> Weight | None:
         return self._weights.get(key)

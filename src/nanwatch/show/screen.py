@@ -169,7 +169,7 @@ def facts_of_place(screen: Screen) -> Iterator[Fact]:
         op += f"  ({birth.node})"
     yield say("screen.label.op"), plain(op, "bold")
     if birth.module is not None:
-        yield say("screen.label.module"), plain(birth.module or say("screen.module_root"))
+        yield say("screen.label.module"), plain(birth.within or birth.module or say("screen.module_root"))
     elif birth.op is not None:
         yield say("screen.label.module"), plain(say("screen.module_none"))
     if of_traced_block(screen.incident):

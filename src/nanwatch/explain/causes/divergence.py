@@ -67,7 +67,8 @@ PASSES = Text(
     "{factor:.3g} 倍。",
 )
 JUMPED = Text(
-    "The few updates that were made threw the loss from {first:.3g} to {last:.3g}, and then a value overflowed.",
+    "The few updates that were made threw the loss from {first:.3g} to {last:.3g}, and then a value "
+    "overflowed.",
     "仅有的几次更新就把损失从 {first:.3g} 推到 {last:.3g}，随后数值溢出。",
 )
 LOOP = Text(
