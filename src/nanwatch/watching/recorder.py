@@ -30,6 +30,9 @@ MOST_KEPT_PLAIN = 8
 SMALL_BYTES = 2**15
 """What is changed in place outside modules is copied first up to this size."""
 
+GIVEN_BYTES = 2**20
+"""What a model that writes into its arguments is given is copied first up to this size."""
+
 MISSING = object()
 OF_EVERY_MODULE = frozenset(nn.Module().__dict__)
 
@@ -56,6 +59,8 @@ class Recorder:
         self._changing = weakref.WeakKeyDictionary()
         """module -> training mode -> what a call changes."""
         self._draws_from_numpy: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+        self._overwrites: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+        """Modules that have changed what they were given."""
         self.on_write: Callable[[torch.Tensor], None] | None = None
         """Told of every tensor of the program that is about to be changed in place."""
         self.swaps: list[tuple[nn.Module, dict[str, Any]]] = []
@@ -135,7 +140,16 @@ class Recorder:
             entry.swapped = self.swaps[-1][1]
         self._note_what_may_change(entry, module)
         self.tape.add(entry)
+        if module in self._overwrites:
+            self._keep_what_it_was_given(entry)
         return entry
+
+    def _keep_what_it_was_given(self, entry: Entry) -> None:
+        """Copies, if they cost next to nothing, for a model that will write into its arguments again."""
+        given = [t for t, _ in entry.versions if t.layout is torch.strided]
+        if sum(t.numel() * t.element_size() for t in given) <= GIVEN_BYTES:
+            for tensor in given:
+                self.tape.save_before_overwrite(tensor)
 
     def forget_all_but(self, last: Entry) -> None:
         """A model was called without gradients and judged: what led there and will not be differentiated
@@ -157,6 +171,7 @@ class Recorder:
         for tensor, version in entry.versions:
             if version_of(tensor) != version and not tensor.requires_grad:
                 entry.overwritten = True
+                self._overwrites.add(entry.call)  # type: ignore[arg-type]
                 self._say_once(say("watch.batch_changed"))
 
     def put_buffers_back(self, tape: Tape) -> None:

@@ -16,7 +16,7 @@ from nanwatch.replay.trace import Op
 from nanwatch.replay.tracer import measurable
 from nanwatch.tensors import is_finite
 from nanwatch.watching.storages import key_of
-from nanwatch.watching.tape import tensors_in
+from nanwatch.watching.tape import tensors_in, version_of
 
 PAGE = Page(
     Text("Bad input", "输入数据有问题"),
@@ -62,6 +62,11 @@ OFF_SCALE = Text(
     "{what} holds {value} at {place}; nothing else in that batch is larger than {others}.",
     "{what} 在 {place} 处的值为 {value}；该批次中其余的值都不超过 {others}。",
 )
+OVERWRITTEN = Text(
+    "What the model was given is not finite now, but the model writes into it while it runs: it may have been "
+    "good before.",
+    "模型得到的输入现在含有非有限值，但模型在运行时会改写它：之前可能是好的。",
+)
 CLEAN_RUNS = Text("a clean batch runs finite", "干净的批次结果有限")
 PUTS = (
     "fill_",
@@ -106,6 +111,8 @@ def _held_it(case: Case) -> Claim | None:
     bad = [t for _, t in batch_of(case) if measurable(t) and not is_finite(t)]
     if not bad or any(allocation_of(case, t) is not None for t in bad):
         return None  # not in the batch, or nobody wrote it
+    if any(_written_by_the_model(case, t) for t in bad):
+        return Claim("possible", OVERWRITTEN.say(), tuple(about_rows(case, guilty_rows(case))), 3.0)
     if case.located.op is None and any(_computed(case, t) for t in bad):
         return _prepared(case)
     kind = "NaN" if case.kind == "nan" else "Inf"
@@ -118,6 +125,15 @@ def _held_it(case: Case) -> Claim | None:
     if any(copies_into(case, t) for t in bad):
         return Claim("possible", why, tuple(evidence), 3.0)  # it may have been good before it was copied
     return Claim("likely" if clean is False else "proved", why, tuple(evidence), 3.0)
+
+
+def _written_by_the_model(case: Case, tensor: torch.Tensor) -> bool:
+    """Whether the model changed what it was given while it ran, and what was there before was not kept."""
+    return any(
+        each is tensor and version_of(each) != version and (id(each), version) not in case.tape.saved
+        for entry in case.model_calls
+        for each, version in entry.versions
+    )
 
 
 def _computed(case: Case, tensor: torch.Tensor) -> bool:
