@@ -57,8 +57,9 @@ def test_the_last_one_of_a_rank_under_no_sync(together: Together) -> None:
     assert any("Left out on this rank: micro-batch 3 of 4" in note for note in incident["notes"])
 
 
-def test_where_it_cannot_be_done_all_ranks_leave_the_group_out(together: Together) -> None:
-    run(together, "hook:batch", where="watched", watched=True)
+@pytest.mark.parametrize("layout", ["hook", "talks"])
+def test_where_it_cannot_be_done_all_ranks_leave_the_group_out(together: Together, layout: str) -> None:
+    run(together, f"{layout}:batch", where="watched", watched=True)
     assert together.skipped_steps(0) == together.skipped_steps(1) == [2]
     (incident,) = together.incidents()
     assert any("All micro-batches of this step are left out" in note for note in incident["notes"])

@@ -67,7 +67,9 @@ class _Layout:
     @property
     def possible(self) -> bool:
         replica = self._replica
-        plain = not getattr(replica, "_comm_hooks", None) and replica.mixed_precision is None
+        special = ("_comm_hooks", "mixed_precision", "_use_python_reducer", "static_graph")
+        plain = not any(getattr(replica, name, None) for name in special)
+        plain = plain and hasattr(replica.reducer, "_get_zeros_like_grad_buckets")
         changing = bool(self._first.buffers) and any(self._shares[1:])
         return plain and len(self._averages) == self.count > 1 and self._averages[-1] and not changing
 

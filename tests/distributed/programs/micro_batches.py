@@ -1,7 +1,8 @@
 """Accumulates four micro-batches a step under DDP, once for each `layout:fault` given after the folder.
 
 Layout: `no_sync` (the gradients are averaged after the last one), `each` (after each one, as without
-`no_sync`), `hook` (no_sync with a communication hook), `view` (no_sync, gradients as views of the buckets).
+`no_sync`), `hook` (no_sync with a communication hook), `talks` (the model talks to other
+ranks), `view` (no_sync, gradients as views of the buckets).
 Fault, in the second micro-batch of step 2 and on rank 1 only: `batch`, `loss`, `backward`; `left-out`: that
 one never came (with `each`: on no rank). `last`: the batch fault in the last micro-batch; `last-left-out`:
 its step has no last micro-batch, on no rank.
@@ -19,10 +20,18 @@ STEPS, PARTS, BAD = 4, 4, (2, 1)
 rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
 
+class Talks(nn.Linear):
+    def forward(self, x):
+        mean = x.detach().mean(0)
+        dist.all_reduce(mean)
+        return super().forward(x - 0 * mean.nan_to_num())
+
+
 def wrapped(layout):
     torch.manual_seed(0)
     norm = nn.LayerNorm(8) if layout == "each" else nn.BatchNorm1d(8)
-    net = nn.Sequential(nn.Linear(4, 8), norm, nn.Dropout(0.2), nn.Linear(8, 2))
+    first = Talks(4, 8) if layout == "talks" else nn.Linear(4, 8)
+    net = nn.Sequential(first, norm, nn.Dropout(0.2), nn.Linear(8, 2))
     net = nn.parallel.DistributedDataParallel(net, gradient_as_bucket_view=layout == "view")
     if layout == "hook":
         from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
