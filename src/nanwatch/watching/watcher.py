@@ -29,6 +29,7 @@ from nanwatch.watching.following import Following
 from nanwatch.watching.held_back import replace_by_zero
 from nanwatch.watching.lasting_state import Damage
 from nanwatch.watching.module_calls import ModuleCalls
+from nanwatch.watching.other_threads import OtherThreads
 from nanwatch.watching.outside import OutsideMode
 from nanwatch.watching.randomness import Rng
 from nanwatch.watching.ranks import Lockstep
@@ -65,12 +66,13 @@ class Watcher:
         self.shield = Shield(self._gave_up)
         self.lockstep = Lockstep(self._step_aside)
         self.calls = ModuleCalls()
-        self.recorder = Recorder(self._say_once)
+        self.recorder = Recorder(self.say_once)
         self.fingerprints = Fingerprints(*live.small_budget) if live is not None else Fingerprints(0.0)
         self.outside = OutsideMode(self.recorder, self.shield.give_up)
         self.updates = Updates(self, mode, policy)
         self.scaling = Scaling(self)
         self._following = Following(self, self.shield)
+        self._other_threads = OtherThreads(self)
         self.host = HostSentinel()
         self.live = live
         if live is not None:
@@ -164,7 +166,7 @@ class Watcher:
         self.close()
         warn(sentence)
 
-    def _say_once(self, sentence: str) -> None:
+    def say_once(self, sentence: str) -> None:
         if sentence not in self._said:
             self._said.add(sentence)
             self.recorder.tape.notes.append(sentence)
@@ -203,8 +205,11 @@ class Watcher:
         self, original: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         if threading.get_ident() != self._home or self.shield.busy or self.shield.broken:
-            if not self.shield.busy and not self._inside and module.training and torch.is_grad_enabled():
-                self._say_once(say("watch.other_thread"))
+            if self.shield.busy or self.shield.broken or self._inside:
+                return original(module, *args, **kwargs)
+            if not module.training or not torch.is_grad_enabled():
+                return self._other_threads.call(original, module, args, kwargs, sys._getframe(1))
+            self.say_once(say("watch.other_thread"))
             return original(module, *args, **kwargs)
         entry = self.shield.run(self._root_begins, module, args, kwargs, sys._getframe(1))
         if self.shield.broken:
@@ -478,13 +483,31 @@ class Watcher:
             self.quiet_done()
 
     def send(self, trouble: Trouble) -> tuple[str | None, BaseException | None]:
+        self.stand_aside()
+        return self._tell(trouble)
+
+    def tell_from_elsewhere(self, trouble: Trouble) -> None:
+        """A bad call of a model in another thread: what this one is doing goes on as it is."""
+        self.shield.busy = True
+        try:
+            action, error = self._tell(trouble)
+        except Exception as own:
+            self.shield.give_up(own)
+            return
+        finally:
+            self.shield.busy = False
+        self.incidents += action is not None
+        if error is not None:
+            self._raised = True
+            raise error
+
+    def _tell(self, trouble: Trouble) -> tuple[str | None, BaseException | None]:
         trouble.last_update = self.updates.last
         trouble.arrivals = self._arrivals
         trouble.fingerprints = self.fingerprints
         trouble.epoch = self.now.epoch
         look_at(trouble)
         was, self.calls.handler = self.calls.handler, None
-        self.stand_aside()
         rng = Rng.of_all()  # libraries that a report imports may draw, too
         try:
             with torch._C._EnableTorchFunction():  # a replay needs them: a default device is such a mode
