@@ -292,6 +292,13 @@ def _rows(op: Op, phase: str, trouble: Trouble) -> tuple[int, ...]:
     return given or bad_rows(op.output, trouble.tape, op.turns_inf_into_nan)
 
 
+def _fewest_rows(tensor: torch.Tensor | None, trouble: Trouble) -> tuple[int, ...]:
+    """The bad rows of the batch; where it was made of this tensor and all of them went bad on the way (a mean
+    over the rows), those that were bad at first."""
+    own, given = bad_rows(tensor, trouble.tape, folded=False), bad_rows_of_batch(trouble.tape)
+    return own if own and set(own) < set(given) else given or own
+
+
 def _writes_weights(op: Op, path: list[Op], roles: Roles) -> bool:
     """Whether the value came to the model as a weight: some op outside of it wrote it into one."""
     outside = [o for o in [op, *path] if not o.modules and o.phase in ("data", "loss", "forward")]
@@ -329,7 +336,7 @@ def _brought_in(
     phase = "weights" if weight else {**SHOWN_IN_PHASE, "loss": "data"}.get(trouble.seen_in, "data")
     samples: tuple[int, ...] = ()
     if phase == "data":
-        samples = bad_rows_of_batch(trouble.tape) or bad_rows(tensor, trouble.tape, folded=False)
+        samples = _fewest_rows(tensor, trouble)
     op = _known_writer(tensor, live) or roles.origin(operand.key)
     if op is not None:
         if phase == "data" and op.after_root and read_in == "loss":

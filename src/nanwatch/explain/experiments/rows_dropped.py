@@ -6,7 +6,7 @@ from nanwatch.explain.case import Case, Outcome, runs_finite
 from nanwatch.explain.samples import guilty_rows, without
 from nanwatch.explain.text import Text
 from nanwatch.replay.again import Changes
-from nanwatch.replay.samples import batch_size
+from nanwatch.replay.samples import bad_rows_of_batch, batch_size
 
 NAME = "rows-dropped"
 TITLE = Text("running the step without the suspect rows", "去掉可疑的样本行后重新运行这一步")
@@ -19,9 +19,12 @@ STILL = Text(
 
 
 def applies(case: Case) -> bool:
+    """Not where rows that are bad as well would stay: they were spoilt before the model was given them."""
     size = batch_size(case.tape)
     rows = guilty_rows(case)
-    return bool(case.model_calls) and size is not None and 0 < len(rows) < size
+    if not case.model_calls or not set(bad_rows_of_batch(case.tape)) <= set(rows):
+        return False
+    return size is not None and 0 < len(rows) < size
 
 
 def run(case: Case) -> Outcome:
