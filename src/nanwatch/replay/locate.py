@@ -10,6 +10,7 @@ from nanwatch.messages import say
 from nanwatch.records import Hidden, Incident
 from nanwatch.replay.again import Again, run_again
 from nanwatch.replay.blame import Blame, first_harmful, hidden_births, looks_like_mask, silent_damage, way
+from nanwatch.replay.infinities_written_down import forgive_what_is_written_down
 from nanwatch.replay.larger_modules import path_within
 from nanwatch.replay.live import LiveTracer
 from nanwatch.replay.located import Located, birth_at, birth_of, hop_of, kind_of
@@ -103,6 +104,8 @@ def _from_replay(
     usual = live.tracer.usual if live is not None else set()
     for op in tracer.trace.ops.values() if usual else ():
         op.usual = op.site in usual
+    roles.stand_ins = tracer.untouched.stands_for if tracer.untouched is not None else {}
+    forgive_what_is_written_down(tracer.trace, roles)
     bad, backward = _bad_of(trouble, again)
     sinks = [i for i in (tracer.writers.get(t) for t in bad) if i is not None]
     if trouble.seen_in == "exception" and not sinks:

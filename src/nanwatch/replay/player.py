@@ -159,7 +159,7 @@ class Player:
         for tensor, version in entry.versions:
             copy = self._tape.saved.get((id(tensor), version))
             if copy is not None:
-                own = self._untouched.own(copy.clone())
+                own = self._untouched.own(copy.clone(), of=tensor)
                 self._counterpart[id(tensor)] = own.requires_grad_(tensor.requires_grad)
             elif id(tensor) in self._counterpart and self._holds_something_else(tensor, version):
                 del self._counterpart[id(tensor)]

@@ -31,8 +31,9 @@ def everything_put_back(entries: list[Entry], untouched: Untouched) -> Iterator[
             for owner, name, before in entry.buffers:
                 if (id(owner), name) not in done:
                     done.add((id(owner), name))
-                    swapped.append((owner, name, owner._buffers.get(name)))
-                    owner._buffers[name] = before.clone()
+                    now = owner._buffers.get(name)
+                    swapped.append((owner, name, now))
+                    owner._buffers[name] = untouched.own(before.clone(), of=now)
             for owner, name, value in entry.attributes:
                 if (id(owner), name) not in done:
                     done.add((id(owner), name))

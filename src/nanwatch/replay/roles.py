@@ -61,6 +61,8 @@ class Roles:
             self._entries = [e for tape in trouble.earlier for e in tape.entries] + self._entries
         self._arrivals = trouble.arrivals
         self._weights: dict[int, Weight] = {}
+        self.stand_ins: dict[int, int] = {}
+        """Memory of a replay -> the memory of the program that it stands in for."""
         for entry in trouble.tape.entries:
             if isinstance(entry.call, nn.Module):
                 self._note_module(entry.call)
@@ -90,7 +92,7 @@ class Roles:
             self._weights.setdefault(key_of(each.tensor), Weight(each.name, each.path, root))
 
     def weight(self, key: int) -> Weight | None:
-        return self._weights.get(key)
+        return self._weights.get(self.stand_ins.get(key, key))
 
     def said_of_own_writes(self, ops: list[Op]) -> list[str]:
         """A model may write into its own weights while it runs: then they are not what they were. (Buffers

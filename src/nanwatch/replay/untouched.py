@@ -23,12 +23,16 @@ class Untouched:
     def __init__(self) -> None:
         self._own: Storages[bool] = Storages()
         self._kept: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
+        self.stands_for: dict[int, int] = {}
+        """Memory of a copy that was made for the replay -> the memory of the program it is a copy of."""
         self._versions: dict[int, _unsafe_preserve_version_counter] = {}
         self._gradients: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
 
-    def own(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A tensor that was made for the replay."""
+    def own(self, tensor: torch.Tensor, of: torch.Tensor | None = None) -> torch.Tensor:
+        """A tensor that was made for the replay; `of`: the one of the program it stands in for."""
         self._own.put(tensor, True)
+        if of is not None:
+            self.stands_for[key_of(tensor)] = key_of(of)
         return tensor
 
     def about_to_write(self, tensors: list[torch.Tensor]) -> None:

@@ -63,8 +63,8 @@ OFF_SCALE = Text(
     "{what} 在 {place} 处的值为 {value}；该批次中其余的值都不超过 {others}。",
 )
 OVERWRITTEN = Text(
-    "What the model was given is not finite now, but the model writes into it while it runs: it may have been "
-    "good before.",
+    "What the model was given is not finite now, but the model writes into it while it runs: it may have "
+    "been good before.",
     "模型得到的输入现在含有非有限值，但模型在运行时会改写它：之前可能是好的。",
 )
 CLEAN_RUNS = Text("a clean batch runs finite", "干净的批次结果有限")

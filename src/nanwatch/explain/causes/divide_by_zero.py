@@ -141,4 +141,6 @@ def _zero_row(case: Case) -> Claim | None:
 
 
 def remedies(case: Case) -> list[Remedy]:
-    return offer(case, "clamp-divisor", "larger-eps", "max-with-one", "drop-bad-rows", "clean-data")
+    zeros, count = (1, 1) if case.birth is None else how_many(case.birth, case.mechanism.operand)
+    counts = ("max-with-one",) if zeros < count else ()  # of nothing but zeros nobody can tell
+    return offer(case, "clamp-divisor", "larger-eps", *counts, "drop-bad-rows", "clean-data")
