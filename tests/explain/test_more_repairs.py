@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 import torch
 from torch import nn
 
@@ -130,3 +131,74 @@ def test_eigenvalues_that_are_there_twice_are_taken_apart(incident_of: IncidentO
     assert incident.cause.id == "singular-gradient", incident.cause
     (edit,) = [r.edit for r in incident.remedies if r.id == "split-eigenvalues"]
     assert edit is not None and ".diag()" in edit
+
+
+PREPARED = """
+    import torch
+    from torch import nn
+
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for n in (3, 1):
+        ramp = torch.arange(n, dtype=torch.float){ramp}
+        levels = torch.stack([ramp, 1 - ramp], dim=1)
+        optimizer.zero_grad()
+        model(levels[:2] * 2).sum().backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("ramp", "edit"),
+    [(".div_(n - 1)", ".div_(max((n - 1), 1e-08))"), (" / (n - 1)", " / (max((n - 1), 1e-08))")],
+)
+def test_an_edit_in_the_preparation_is_tried_with_all_that_follows_it(
+    incident_of: IncidentOf, ramp: str, edit: str
+) -> None:
+    incident = incident_of(PREPARED.format(ramp=ramp))
+    assert (incident.phase, incident.cause.id) == ("data", "divide-by-zero"), incident.cause
+    found = verified(incident)["clamp-divisor"].edit
+    assert found is not None and edit in found
+
+
+def test_an_edit_after_which_the_step_still_fails_is_not_offered(incident_of: IncidentOf) -> None:
+    """The divisor is a number then, and what follows divides by it once more."""
+    incident = incident_of(PREPARED.format(ramp=".div_(n - 1).div_(n - 1)"))
+    assert incident.phase == "data" and "clamp-divisor" not in verified(incident)
+
+
+def test_what_lay_there_before_the_record_cannot_be_prepared_again(incident_of: IncidentOf) -> None:
+    incident = incident_of("""
+        import numpy
+        import torch
+        from torch import nn
+
+        model = nn.Linear(2, 1)
+        with torch.no_grad():
+            model(torch.from_numpy(numpy.full((2, 2), numpy.nan, dtype="float32")) * 2)
+    """)
+    assert incident.phase == "data" and not any(r.edit for r in incident.remedies if r.verified)
+
+
+def test_a_batch_of_one_is_tried_with_its_row_twice(incident_of: IncidentOf) -> None:
+    incident = incident_of("""
+        import torch
+        from torch import nn
+
+        class Norm(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.weight = nn.Parameter(torch.ones(3))
+
+            def forward(self, x):
+                return (x - x.mean(0)) / (x.std(0) + 1e-3) * self.weight
+
+        model = Norm()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for count in (4, 1):
+            optimizer.zero_grad()
+            model(torch.randn(count, 3)).sum().backward()
+            optimizer.step()
+    """)
+    assert "row-twice" in {e.name for e in incident.experiments}
+    assert "larger-batch" in {r.id for r in incident.remedies}

@@ -20,6 +20,7 @@ FILES = (
     "discarded",
     "repeat",
     "rows_dropped",
+    "row_twice",
     "another_batch",
     "poisoned_memory",
     "eager",

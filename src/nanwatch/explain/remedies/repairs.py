@@ -89,9 +89,9 @@ def max_with_one(case: Case) -> Repair | None:
     counts = whole_and_positive(divisor) if isinstance(divisor, torch.Tensor) else divisor == 0
     if not counts:
         return None
-    return wrapped_divisor(
-        case, lambda x: f"{x}.clamp_min(1)", lambda x: x.clamp_min(1) if is_tensor(x) else max(x, 1)
-    )
+    if not is_tensor(divisor):
+        return wrapped_divisor(case, lambda x: f"max({x}, 1)", lambda x: max(x, 1))
+    return wrapped_divisor(case, lambda x: f"{x}.clamp_min(1)", lambda x: x.clamp_min(1))
 
 
 def eps_inside_sqrt(case: Case) -> Repair | None:

@@ -174,7 +174,8 @@ SETTINGS: dict[str, Setting] = {
         Text(
             "Use a batch of at least 2 (drop_last=True for the last one): one sample has no variance.",
             "批大小至少为 2（最后一批用 drop_last=True）：单个样本没有方差。",
-        )
+        ),
+        ("row-twice",),
     ),
     "drop-bad-rows": Setting(
         Text(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,8 @@ import torch
 
 from nanwatch.explain.remedies.op_alone import holds_alone, is_all_that_counts
 from nanwatch.explain.remedies.operands import Repair
+from nanwatch.explain.remedies.places import user_place
+from nanwatch.explain.remedies.prepared import prepared_holds
 from nanwatch.explain.remedies.source_edit import diff_of, edited
 from nanwatch.explain.remedies.update_trial import update_holds
 from nanwatch.explain.still_there import still_there
@@ -17,7 +18,6 @@ from nanwatch.replay.again import Again, Changes
 from nanwatch.replay.samples import batch_size
 from nanwatch.replay.tracer import measurable
 from nanwatch.tensors import is_finite
-from nanwatch.watching.stack import MODE_METHODS, Stack, is_library
 from nanwatch.watching.tape import Entry, tensors_in
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ def tried(case: Case, repair: Repair) -> Trial:
     try:
         if case.phase == "optimizer":
             return Trial(update_holds(case, repair), diff)
+        if case.phase in ("data", "weights") and not _runs_in_a_module(case):
+            return Trial(prepared_holds(case, repair), diff)
         with edited(repair.expression, repair.source) as in_function:
             inside = in_function and _runs_in_a_module(case)
             changes = Changes(call=None if inside else _call_of(repair), repaired=True)
@@ -116,16 +118,6 @@ def _call_of(repair: Repair) -> Any:
     place = (repair.expression.code, repair.expression.lasti)
 
     def call(entry: Entry) -> Any:
-        return change(entry.call) if _user_place(entry.stack) == place else entry.call
+        return change(entry.call) if user_place(entry.stack) == place else entry.call
 
     return call
-
-
-def _user_place(stack: Stack) -> Any:
-    with contextlib.suppress(StopIteration):
-        return next(
-            (code, lasti)
-            for code, lasti in stack
-            if not is_library(code.co_filename) and code.co_name not in MODE_METHODS
-        )
-    return None
