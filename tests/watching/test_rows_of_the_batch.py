@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -23,3 +24,15 @@ def test_a_criterion_may_have_the_batch_in_another_dimension(tmp_path: Path) -> 
         optimizer.step()
     assert caught.value.incident.birth.op == "aten._ctc_loss.Tensor"
     assert caught.value.incident.birth.samples == (1,)
+
+
+def test_rows_that_were_bad_before_the_preparation_spoilt_the_others(tmp_path: Path) -> None:
+    table = np.random.default_rng(0).standard_normal((6, 3)).astype(np.float32)
+    table[[1, 4], 2] = np.nan
+    with pytest.raises(nanwatch.NonFiniteError) as caught, nanwatch.watch(dir=tmp_path):
+        x = torch.from_numpy(table)
+        x = (x - x.mean(0)) / x.std(0)
+        with torch.no_grad():
+            nn.Linear(3, 2)(x)
+    assert caught.value.incident.birth.samples == (1, 4)
+    assert caught.value.incident.cause.id == "bad-input"

@@ -33,4 +33,4 @@ for epoch in range(4):
     print(epoch, round(loss.item(), 4))
 
 # truth:
-# {"phase": "data", "op": null, "module": null, "step": [-1, 0], "kind": "nan", "samples": [1, 4], "cause": "bad-input", "exit": 3}
+# {"phase": "data", "op": null, "module": null, "step": [-1, 0], "kind": "nan", "cause": "bad-input", "exit": 3}
