@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from nanwatch.explain.experiments.in_domain import within
 from nanwatch.explain.twin import update_of, updated
 from nanwatch.records import Incident, Remedy
 
@@ -202,3 +203,28 @@ def test_a_batch_of_one_is_tried_with_its_row_twice(incident_of: IncidentOf) -> 
     """)
     assert "row-twice" in {e.name for e in incident.experiments}
     assert "larger-batch" in {r.id for r in incident.remedies}
+
+
+def test_a_power_inside_a_library_is_tried_in_its_domain(incident_of: IncidentOf) -> None:
+    incident = incident_of("""
+        import torch
+        from torch import nn
+
+        model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.LPPool2d(2.5, 2))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        torch.manual_seed(0)
+        optimizer.zero_grad()
+        model(torch.randn(2, 1, 8, 8)).sum().backward()
+        optimizer.step()
+    """)
+    assert incident.cause.id == "invalid-domain"
+    assert "stay-in-domain" in verified(incident)
+
+
+@pytest.mark.parametrize("name", ["sqrt", "log", "acos", "acosh"])
+def test_what_is_brought_into_a_domain_has_a_value_there(name: str) -> None:
+    values = torch.tensor([-3.0, 0.0, 0.5, 2.0])
+    inside = within(name, values)
+    assert getattr(torch, name)(inside).isfinite().all()
+    had_one = getattr(torch, name)(values).isfinite()
+    assert torch.allclose(inside[had_one], values[had_one], atol=1e-5)

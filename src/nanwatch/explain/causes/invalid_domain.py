@@ -87,4 +87,5 @@ def _written_by_torch(case: Case) -> str:
 
 
 def remedies(case: Case) -> list[Remedy]:
-    return offer(case, "clamp-domain", "clamp-log", "eps-inside-sqrt", "drop-bad-rows", "clean-data")
+    edits = ("clamp-domain", "clamp-log", "eps-inside-sqrt")
+    return offer(case, *edits, "stay-in-domain", "drop-bad-rows", "clean-data")

@@ -16,6 +16,7 @@ FILES = (
     "float32",
     "operand_bounded",
     "larger_eps",
+    "in_domain",
     "fill_values",
     "discarded",
     "repeat",

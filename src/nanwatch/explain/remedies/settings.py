@@ -305,6 +305,14 @@ SETTINGS: dict[str, Setting] = {
         ),
         ("usual-settings", "larger-eps"),
     ),
+    "stay-in-domain": Setting(
+        Text(
+            "Give the function only what it has a value for: abs() or relu() before a power, clamp() before "
+            "a root, a log or an acos.",
+            "只给函数有定义的值：求幂之前用 abs() 或 relu()，开方、取对数、acos 之前用 clamp()。",
+        ),
+        ("in-domain",),
+    ),
     "clamp-scores": Setting(
         Text(
             "Bound what goes into this op: scores before a softmax, for instance, to [-10, 10], scaled by "
