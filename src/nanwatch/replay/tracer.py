@@ -48,6 +48,9 @@ MOST_BIRTHS_KEPT = 50
 DEEPEST_TRANSFORM = 4
 """Transforms of torch.func that are followed into each other."""
 
+SMALL = 4096
+"""Values of a bad output that are kept beyond its step."""
+
 Origin = tuple[Stack, tuple[torch.nn.Module, ...]]
 
 
@@ -109,7 +112,8 @@ class OpTracer(TorchDispatchMode):
         needed = {op.index for op in self.trace.ancestors([index for _, index in self.writers.alive()])}
         self.trace.ops = {i: op for i, op in self.trace.ops.items() if i in needed}
         for op in self.trace.ops.values():
-            op.output = None
+            if op.output is not None and op.output.numel() > SMALL:
+                op.output = None
 
     def __torch_dispatch__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
