@@ -1,6 +1,6 @@
 """A long training with random faults, watched: does it come through?
 
-    python -m bench.soak                       3000 steps, 60 faults of twelve kinds
+    python -m bench.soak                       6000 steps, 120 faults of twelve kinds
     python -m bench.soak --steps 20000 --faults 400 --seed 7
 
 Printed for each kind: injected, survived, missed. A fault is survived when nanwatch has skipped or gone back
@@ -113,8 +113,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--steps", type=int, default=3000)
-    parser.add_argument("--faults", type=int, default=60)
+    parser.add_argument("--steps", type=int, default=6000)
+    parser.add_argument("--faults", type=int, default=120)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, default=None)
     options = parser.parse_args()
