@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -154,3 +155,24 @@ def test_every_transform_is_the_same_watched(watch: Watch) -> None:
     assert not session.watcher.shield.broken
     session.close()
     assert_same(found, expected)
+
+
+def test_a_replay_repeats_no_warning(watch: Watch, tmp_path: Path) -> None:
+    class Warns(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.out = nn.Linear(3, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            warnings.warn("thin ice", UserWarning, stacklevel=1)
+            return (self.out(x) * 0).sqrt()
+
+    with warnings.catch_warnings(record=True, action="always") as said:
+        session = watch(policy="observe", **WITHOUT_AUDIT)
+        model = Warns()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model(torch.ones(2, 3)).sum().backward()
+        optimizer.step()
+        session.close()
+    assert incident(tmp_path)["located_by"] == "replay"
+    assert [str(w.message) for w in said].count("thin ice") == 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -113,7 +114,13 @@ def _run_once(
     was, calls.handler = calls.handler, _past_replicas(scope)
     try:
         anomaly = torch.autograd.set_detect_anomaly(False)  # the program's own would end the replay early
-        with everything_put_back(entries, untouched), _eager(), torch.enable_grad(), anomaly:
+        with (
+            everything_put_back(entries, untouched),
+            _eager(),
+            torch.enable_grad(),
+            anomaly,
+            warnings.catch_warnings(action="ignore"),  # the program has had its warnings
+        ):
             player.play(entries)
             if changes.at_end is not None:
                 changes.at_end()
