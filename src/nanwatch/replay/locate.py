@@ -27,7 +27,7 @@ from nanwatch.watching.module_calls import ModuleCalls
 from nanwatch.watching.ranks import NeedsOtherRanks
 from nanwatch.watching.stack import Stack
 from nanwatch.watching.storages import key_of
-from nanwatch.watching.tape import Entry, tensors_in
+from nanwatch.watching.tape import Entry, tensors_in, version_of
 from nanwatch.watching.trouble import LastUpdate, Trouble
 
 COLLECTIVES = ("c10d.", "_c10d_functional.")
@@ -124,7 +124,8 @@ def _from_replay(
         if sent is not None:
             return sent
     if again.differs:
-        return _not_again(trouble, again)
+        spoilt = roles.spoilt_weight()
+        return _not_again(trouble, again) if spoilt is None else _brought_in(trouble, spoilt, live, roles, [])
     outside = next((t for t in bad if tracer.writers.get(t) is None), None)
     if outside is None and trouble.seen_in == "gradients" and not again.error:
         outside = next((t for _, t in trouble.sinks if roles.written_outside(key_of(t))), None)
@@ -221,7 +222,8 @@ def _bad_argument(trouble: Trouble) -> Operand | None:
 
 
 def _shows_bad(entry: Entry) -> bool:
-    return any(measurable(t) and not is_finite(t) for t, _ in entry.made)
+    unchanged = [t for t, version in entry.made if version_of(t) == version and measurable(t)]
+    return not all(is_finite(t) for t in unchanged)
 
 
 def _rows_shown(entry: Entry | None, trouble: Trouble) -> tuple[int, ...]:

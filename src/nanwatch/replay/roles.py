@@ -10,9 +10,9 @@ from torch import nn
 
 from nanwatch.messages import say
 from nanwatch.replay.again import call_again
-from nanwatch.replay.trace import Op
+from nanwatch.replay.trace import Op, Operand
 from nanwatch.replay.tracer import measurable
-from nanwatch.tensors import is_finite
+from nanwatch.tensors import is_finite, numbers
 from nanwatch.watching.attached import attached_to
 from nanwatch.watching.stack import Stack
 from nanwatch.watching.storages import key_of
@@ -101,6 +101,14 @@ class Roles:
         learned = {key_of(p) for model in models for p in model.parameters()}
         written = [self._weights[o.key] for op in ops for o in op.bad_outputs if o.key in learned]
         return [say("watch.wrote_its_own_weights", name=written[0].name)] if written else []
+
+    def spoilt_weight(self) -> Operand | None:
+        """A weight that is bad now. Where the step began well, it was spoilt on the way: by an update of the
+        program's own between two calls of the model."""
+        models = [e.call for e in self._tape.entries if isinstance(e.call, nn.Module)]
+        weights = [p.detach() for model in models for p in model.parameters()]
+        bad = next((p for p in weights if measurable(p) and not is_finite(p)), None)
+        return None if bad is None else Operand(numbers(bad), key_of(bad), value=bad)
 
     def argument_name(self, key: int) -> str | None:
         for entry in self._tape.entries:
