@@ -90,6 +90,13 @@ def await_steps(log: Path, more: int) -> float:
     return times[-1] - times[-2]
 
 
+def await_a_part(folder: Path) -> None:
+    """Until a file is half written, which on a busy machine chance alone may never meet."""
+    until = time.monotonic() + 5
+    while not any(folder.glob("*.part")) and time.monotonic() < until:
+        time.sleep(0.0005)
+
+
 def steps_begun(log: Path) -> list[str]:
     return [line for line in log.read_text().splitlines() if "begun" in line] if log.exists() else []
 
@@ -107,7 +114,10 @@ def kill_again_and_again(kills: int, folder: Path, capfd: pytest.CaptureFixture[
             child = int(server.stdout.readline())
             if turn % 8 != 1:  # else before it has begun
                 a_step = min(a_step, await_steps(log, 2 if turn else 4))
-                time.sleep(chance.uniform(0, 1.5 * a_step))
+                if turn % 2:
+                    await_a_part(folder)
+                else:
+                    time.sleep(chance.uniform(0, 1.5 * a_step))
             os.kill(child, signal.SIGKILL)
             assert server.stdout.readline() == "dead\n"
             half_written += any(folder.glob("*.part"))
