@@ -117,13 +117,17 @@ def test_branches_in_lines_of_their_own_are_guarded_both(incident_of: IncidentOf
     assert "far = torch.sqrt(torch.where(x < 1, 1.5, x) - 1)" in edit
 
 
-def test_eigenvalues_that_are_there_twice_are_taken_apart(incident_of: IncidentOf) -> None:
-    incident = incident_of("""
+@pytest.mark.parametrize(
+    "factors", ["values, vectors = torch.linalg.eigh", "vectors, values, _ = torch.linalg.svd"]
+)
+def test_values_that_are_there_twice_are_taken_apart(incident_of: IncidentOf, factors: str) -> None:
+    incident = incident_of(f"""
         import torch
 
         weight = torch.nn.Parameter(torch.ones(3))
         optimizer = torch.optim.SGD([weight], lr=0.01)
-        values, vectors = torch.linalg.eigh(torch.diag(weight))
+        matrix = torch.diag(weight)
+        {factors}(matrix)
         loss = (vectors * torch.arange(9.0).view(3, 3)).sum() + values.sum()
         optimizer.zero_grad()
         loss.backward()

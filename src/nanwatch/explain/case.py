@@ -151,6 +151,9 @@ class Case:
         finite with something changed. What was located by a replay has failed in it."""
         if self.located.by == "replay" or self.phase not in ("forward", "loss"):
             return True
+        modes = self.outcome("eager").value  # a replay runs compiled code as eager code
+        if modes is not None and modes.compiled_fails:
+            return True
         return runs_finite(self.rerun(always=True)) is not True
 
     @property

@@ -11,16 +11,16 @@ from nanwatch.explain.remedies.operands import Repair, names_of, wrapped
 if TYPE_CHECKING:
     from nanwatch.explain.case import Case
 
-SYMMETRIC = frozenset("linalgeigh linalg_eigh _linalg_eigh".split())
+FACTORISES = frozenset("linalgeigh linalg_eigh _linalg_eigh linalgsvd linalg_svd _linalg_svd".split())
 SPREAD = 1e-3
 """Of the largest entry: how far the eigenvalues are moved apart in all."""
 RAMP = "torch.linspace(0, 1, {x}.shape[-1]).to({x}).diag()"
 
 
 def split_eigenvalues(case: Case) -> Repair | None:
-    """`eigh` of a matrix with an eigenvalue that is there twice: a different small number on each place of
-    the diagonal takes them apart."""
-    if not names_of(case) & SYMMETRIC:
+    """`eigh` or `svd` of a square matrix with a value that is there twice: a different small number on each
+    place of the diagonal takes them apart."""
+    if not names_of(case) & FACTORISES:
         return None
     return wrapped(
         case,

@@ -7,8 +7,8 @@ from nanwatch.explain.text import Text
 EDITS: dict[str, Text] = {
     "split-eigenvalues": Text(
         "Put a different small number on each place of the diagonal: the derivative divides by what two "
-        "eigenvalues differ by.",
-        "在对角线的每个位置加上不同的小数：其导数要除以两个特征值之差。",
+        "eigenvalues or singular values differ by.",
+        "在对角线的每个位置加上不同的小数：其导数要除以两个特征值或奇异值之差。",
     ),
     "log-softmax": Text(
         "Take log_softmax in one go instead of the log of a softmax that may underflow to 0.",
