@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 import nanwatch
@@ -144,3 +145,25 @@ def test_a_state_damaged_on_purpose_stops_nobody_and_the_next_is_told(tmp_path: 
         torch.save({"weight": model.weight.detach() / 0.0}, tmp_path / "m.pt")
     (incident,) = session.incidents
     assert incident.birth.op == "aten.div.Tensor"
+
+
+@pytest.mark.parametrize("form", ["torch", "safetensors"])
+def test_a_program_that_reads_what_it_has_saved_gets_it(
+    tmp_path: Path, form: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, model = tmp_path / f"m.{form}", nn.Linear(3, 2).eval()
+    with nanwatch.watch(dir=tmp_path / "run") as session, pytest.raises(nanwatch.NonFiniteError):
+        damaged = model.state_dict()
+        damaged["weight"][1, 2] = float("nan")
+        if form == "torch":
+            torch.save(damaged, path)
+            loaded = torch.load(path, weights_only=True)
+        else:
+            save_file(damaged, path)
+            loaded = load_file(path)
+        model.load_state_dict(loaded)
+        with torch.no_grad():
+            model(torch.ones(1, 3))
+    assert not path.exists() and "what is read now is" in capsys.readouterr().err
+    (incident,) = session.incidents
+    assert incident.phase == "weights" and incident.seen_in == "output"

@@ -42,7 +42,26 @@ def _dash(number: int) -> str:
     return "" if number == 1 else f"-{number}"
 
 
+_instead: dict[str, str] = {}
+"""Name that was asked for -> where the file is."""
+
+
+def to_read(path: Any) -> Any:
+    """What is opened when the program reads a file that it believes to have written, and nothing lies under
+    that name: it would end there, and not of what is wrong with it."""
+    if not isinstance(path, (str, bytes, os.PathLike)):
+        return path
+    name = os.path.abspath(os.fsdecode(path))
+    aside = _instead.get(name)
+    if aside is None or os.path.lexists(name) or not os.path.exists(aside):
+        return path
+    warn(say("gate.read_instead", path=name, aside=aside))
+    return aside
+
+
 def say_kept_aside(bad: Sequence[BadTensor], path: Any, aside: Any) -> None:
+    if isinstance(path, (str, bytes, os.PathLike)):
+        _instead[os.path.abspath(os.fsdecode(path))] = os.fsdecode(aside)
     warn(say("gate.kept_aside", tensors=_listed(bad), path=_text(path), aside=_text(aside)))
 
 

@@ -15,7 +15,7 @@ import safetensors.torch as module
 
 from nanwatch.act.gated_write import write_gated
 from nanwatch.act.judging import Judge
-from nanwatch.act.kept_aside import say_written_anyway
+from nanwatch.act.kept_aside import say_written_anyway, to_read
 from nanwatch.messages import say
 
 Wrap = Callable[[Any, str, Callable[[Any], Any]], None]
@@ -74,6 +74,13 @@ def gate_safetensors(wrap: Wrap, judge: Judge) -> None:
 
         return save_model
 
+    def make_safe_open(original: Any) -> Any:
+        def safe_open(filename: Any, *args: Any, **kwargs: Any) -> Any:
+            return original(to_read(filename), *args, **kwargs)
+
+        return safe_open
+
+    wrap(module, "safe_open", make_safe_open)
     for name in ("_flatten", "_flatten_as_ptr"):
         wrap(module, name, make_flatten)
     wrap(module, "serialize_file", make_serialize_file)

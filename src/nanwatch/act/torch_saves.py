@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import serialization
 
 from nanwatch.act.gated_write import write_gated
 from nanwatch.act.judging import Judge
-from nanwatch.act.kept_aside import say_written_anyway
+from nanwatch.act.kept_aside import say_written_anyway, to_read
 from nanwatch.messages import say
 
 Wrap = Callable[[Any, str, Callable[[Any], Any]], None]
@@ -76,6 +77,13 @@ def gate_torch_saves(wrap: Wrap, judge: Judge) -> None:
 
         return _save
 
+    def make_load(original: Any) -> Any:
+        def load(f: Any, *args: Any, **kwargs: Any) -> Any:
+            return original(to_read(f), *args, **kwargs)
+
+        return load
+
+    wrap(torch, "load", make_load)
     wrap(serialization, "_open_zipfile_writer", make_open_zip)
     wrap(serialization, "_open_file_like", make_open_file)
     wrap(serialization, "_save", make_save)

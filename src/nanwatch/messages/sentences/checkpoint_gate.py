@@ -6,6 +6,10 @@ SENTENCES: dict[str, tuple[str, str]] = {
         "is as it was; it is kept in {aside}",
         "nanwatch：该检查点含有非有限值：{tensors}。没有写入 {path}，原有内容保持不变；它保存在 {aside}",
     ),
+    "gate.read_instead": (
+        "nanwatch: nothing was written to {path}, because it was not finite; what is read now is {aside}",
+        "nanwatch：由于内容含有非有限值，{path} 没有写入；现在读取的是 {aside}",
+    ),
     "gate.written_anyway": (
         "nanwatch: this checkpoint is not finite: {tensors}. It was written to {target} all the same: {why}",
         "nanwatch：该检查点含有非有限值：{tensors}。仍然写入了 {target}：{why}",
