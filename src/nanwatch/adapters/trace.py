@@ -8,7 +8,7 @@ from types import TracebackType
 from nanwatch.messages import say
 from nanwatch.records import Birth, Incident
 from nanwatch.replay.blame import Blame, first_harmful
-from nanwatch.replay.locate import located_by_trace
+from nanwatch.replay.located_by_trace import located_by_trace
 from nanwatch.replay.tracer import OpTracer
 from nanwatch.show import terminal
 from nanwatch.watching.module_calls import ModuleCalls, Scope

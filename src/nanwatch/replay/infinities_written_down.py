@@ -3,6 +3,7 @@ purpose though it looks like no mask. The live trace sees it written; a replay f
 
 from __future__ import annotations
 
+from nanwatch.replay.blame import Blame
 from nanwatch.replay.multiplied import multiplied
 from nanwatch.replay.roles import Roles, written_down
 from nanwatch.replay.trace import Op, Trace
@@ -22,3 +23,17 @@ def forgive_what_is_written_down(trace: Trace, roles: Roles) -> None:
 
 def _is_given_infinities(op: Op) -> bool:
     return any(o.numbers.posinf or o.numbers.neginf for o in op.bad_inputs)
+
+
+def unwanted_infinity(blame: Blame, trace: Trace, roles: Roles) -> tuple[Op, int] | None:
+    """Of an op that turned an infinity into NaN: the op of the program's own code, outside the trace, that
+    made what looked like a mask out of finite values, and the memory it went to. Nobody asked for that."""
+    if blame.outside is not None or not blame.op.turns_inf_into_nan:
+        return None
+    for op in trace.ancestors([blame.op.index]):
+        for operand in op.bad_inputs:
+            if operand.source is None and not operand.from_python:
+                origin = roles.origin(operand.key)
+                if origin is not None and origin.makes_inf and not written_down(origin):
+                    return origin, operand.key
+    return None

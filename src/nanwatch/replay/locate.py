@@ -7,10 +7,10 @@ from dataclasses import replace
 import torch
 
 from nanwatch.messages import say
-from nanwatch.records import Hidden, Incident
+from nanwatch.records import Hidden
 from nanwatch.replay.again import Again, run_again
 from nanwatch.replay.blame import Blame, first_harmful, hidden_births, looks_like_mask, silent_damage, way
-from nanwatch.replay.infinities_written_down import forgive_what_is_written_down
+from nanwatch.replay.infinities_written_down import forgive_what_is_written_down, unwanted_infinity
 from nanwatch.replay.larger_modules import path_within
 from nanwatch.replay.live import LiveTracer
 from nanwatch.replay.located import Located, birth_at, birth_of, hop_of, kind_of
@@ -253,7 +253,7 @@ def _located(
         for born, hider in hidden_births(tracer.trace, tracer.step)
         if born.index != blame.op.index or hider.silently_wrong
     )[:5]
-    unwanted = _unwanted_infinity(blame, tracer.trace, roles)
+    unwanted = unwanted_infinity(blame, tracer.trace, roles)
     if unwanted is not None:
         made_by, key = unwanted
         outside = "loss" if made_by.after_root else "data"
@@ -273,20 +273,6 @@ def _located(
     made = [numbers(op.output)] if op.output is not None else [o.numbers for o in op.outputs]
     notes = roles.said_of_own_writes([op, *path]) if phase == "forward" else []
     return Located(step, kind_of(made) or "nan", phase, birth, by, travel, hidden, notes, op.call, op)
-
-
-def _unwanted_infinity(blame: Blame, trace: Trace, roles: Roles) -> tuple[Op, int] | None:
-    """Of an op that turned an infinity into NaN: the op of the program's own code, outside the trace, that
-    made what looked like a mask out of finite values, and the memory it went to. Nobody asked for that."""
-    if blame.outside is not None or not blame.op.turns_inf_into_nan:
-        return None
-    for op in trace.ancestors([blame.op.index]):
-        for operand in op.bad_inputs:
-            if operand.source is None and not operand.from_python:
-                origin = roles.origin(operand.key)
-                if origin is not None and origin.makes_inf and not written_down(origin):
-                    return origin, operand.key
-    return None
 
 
 def _rows(op: Op, phase: str, trouble: Trouble) -> tuple[int, ...]:
@@ -409,26 +395,3 @@ def _known_writer(tensor: torch.Tensor | None, live: LiveTracer | None) -> Op | 
         return None
     blame = first_harmful(live.tracer.trace, [writer])
     return live.tracer.trace.ops[writer] if blame is None else blame.op
-
-
-def located_by_trace(tracer: OpTracer, blame: Blame) -> Incident:
-    """The birth that a tracer by itself has seen, as an incident."""
-    op = blame.op
-    born = blame.outside is None
-    birth = birth_at(op.stack, op.name if born else None, op.module)
-    inputs = tuple(o.numbers for o in op.inputs)
-    outputs = tuple(o.numbers for o in (op.outputs if blame.outside is None else [blame.outside]))
-    birth = replace(birth, inputs=inputs, outputs=outputs, arguments=op.arguments, node=op.node)
-    sinks = [index for _, index in tracer.writers.alive()]
-    return Incident(
-        step=-1,
-        rank=0,
-        kind=kind_of(list(outputs)) or "nan",
-        phase=op.phase if born else "data",
-        birth=birth,
-        action="observed",
-        seen_in="trace",
-        located_by="live trace",
-        travel=tuple(hop_of(o) for o in way(tracer.trace, op.index, sinks) if not o.is_view),
-        hidden=tuple(Hidden(hop_of(a), hop_of(b)) for a, b in hidden_births(tracer.trace, tracer.step)[:5]),
-    )
