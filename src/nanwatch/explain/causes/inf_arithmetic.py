@@ -138,4 +138,6 @@ def _said(origin: Origin) -> str:
 
 
 def remedies(case: Case) -> list[Remedy]:
-    return offer(case, "double-where", "finite-mask", "keep-target", "safe-masked-softmax", "skip-batch")
+    target = ("keep-target",) if case.phase == "loss" else ()
+    masks = ("double-where", "where-not-product", "finite-mask", *target, "safe-masked-softmax")
+    return offer(case, *masks, "skip-batch")
