@@ -22,6 +22,7 @@ from nanwatch.replay.op_call import OpCall
 from nanwatch.replay.op_facts import (
     OpFacts,
     infinite_constants,
+    is_a_bad_number,
     named_arguments,
     op_facts,
     plain_arguments,
@@ -48,8 +49,7 @@ MOST_BIRTHS_KEPT = 50
 DEEPEST_TRANSFORM = 4
 """Transforms of torch.func that are followed into each other."""
 
-SMALL = 4096
-"""Values of a bad output that are kept beyond its step."""
+SMALL = 4096  # values of a bad output that are kept beyond its step
 
 Origin = tuple[Stack, tuple[torch.nn.Module, ...]]
 
@@ -112,8 +112,7 @@ class OpTracer(TorchDispatchMode):
         needed = {op.index for op in self.trace.ancestors([index for _, index in self.writers.alive()])}
         self.trace.ops = {i: op for i, op in self.trace.ops.items() if i in needed}
         for op in self.trace.ops.values():
-            if op.output is not None and op.output.numel() > SMALL:
-                op.output = None
+            op.output = None if op.output is None or op.output.numel() > SMALL else op.output
 
     def __torch_dispatch__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -190,7 +189,7 @@ class OpTracer(TorchDispatchMode):
         if facts.allocates:
             self._note_allocation(facts, results, phase, place)
             return
-        if facts.brings_in:
+        if facts.brings_in or is_a_bad_number(facts, call.arguments):
             self._note_arrival(results, place[0])
             return
         tainted = bool(self.writers) and any(self.writers.get(t) is not None for _, t in call.inputs)
