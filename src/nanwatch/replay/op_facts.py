@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 ALLOCATES = ("empty", "new_empty", "resize_", "_empty_affine_quantized")
-BRINGS_IN = ("set_", "lift_fresh", "lift", "scalar_tensor")
+BRINGS_IN = ("set_", "lift_fresh", "lift")
 """Ops that make a tensor of memory that was filled elsewhere: a file, another process, Python numbers."""
 OVERWRITES = frozenset(
     "copy_ fill_ zero_ normal_ uniform_ bernoulli_ random_ exponential_ log_normal_ cauchy_ geometric_ set_ "
@@ -88,6 +88,11 @@ def output_tensors(outputs: Any) -> list[torch.Tensor]:
     if isinstance(outputs, (list, tuple)):
         return [t for item in outputs for t in output_tensors(item)]
     return []
+
+
+def is_a_bad_number(facts: OpFacts, arguments: list[tuple[str, Any]]) -> bool:
+    """`scalar_tensor(nan)`: a number of somebody's text that was bad before it became a tensor."""
+    return facts.name.startswith("aten.scalar_tensor.") and bool(infinite_constants(arguments))
 
 
 def infinite_constants(arguments: list[tuple[str, Any]]) -> list[float]:
