@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import torch
@@ -352,7 +353,11 @@ def _brought_in(
 
 def _saved_on_purpose(trouble: Trouble, found: Located) -> bool:
     """A state that the program itself has damaged, in so many words, before it saved it."""
-    return trouble.seen_in == "checkpoint" and found.op is not None and written_down(found.op)
+    if trouble.seen_in != "checkpoint" or found.op is None:
+        return False
+    _, args, kwargs = found.op.call or (None, (), {})
+    asked_for_nan = any(isinstance(v, float) and math.isnan(v) for v in (*args, *kwargs.values()))
+    return asked_for_nan or written_down(found.op)
 
 
 def _saved_as(key: int, trouble: Trouble) -> str | None:
