@@ -329,7 +329,7 @@ def _brought_in(
     samples: tuple[int, ...] = ()
     if phase == "data":
         samples = _fewest_rows(tensor, trouble)
-    op = _known_writer(tensor, live) or roles.origin(operand.key)
+    op = _known_writer(tensor, live, weight is not None) or roles.origin(operand.key)
     if op is not None:
         if phase == "data" and op.after_root and read_in == "loss":
             phase, samples = "loss", ()
@@ -393,10 +393,13 @@ def _arrival(tensor: torch.Tensor | None, live: LiveTracer | None, trouble: Trou
     return noted or seen
 
 
-def _known_writer(tensor: torch.Tensor | None, live: LiveTracer | None) -> Op | None:
-    """The op of the live trace that is to blame for what is in this memory."""
-    writer = live.writer_of(tensor) if live is not None and tensor is not None else None
-    if live is None or writer is None:
+def _known_writer(tensor: torch.Tensor | None, live: LiveTracer | None, is_weight: bool = False) -> Op | None:
+    """The op of the live trace that is to blame for what is in this memory. For a weight or a statistic that
+    a model itself wrote, out of a batch that was bad, it is the op that wrote."""
+    index = live.writer_of(tensor) if live is not None and tensor is not None else None
+    if live is None or index is None:
         return None
-    blame = first_harmful(live.tracer.trace, [writer])
-    return live.tracer.trace.ops[writer] if blame is None else blame.op
+    blame, writer = first_harmful(live.tracer.trace, [index]), live.tracer.trace.ops[index]
+    if blame is None or (is_weight and writer.modules and blame.op.phase == "data"):
+        return writer
+    return blame.op
