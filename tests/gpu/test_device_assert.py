@@ -77,4 +77,4 @@ def test_the_op_behind_a_device_assert(
     assert birth["code"].startswith(code)
     assert birth["samples"] == rows
     assert (incident["cause"]["id"], incident["cause"]["certainty"]) == ("index-out-of-range", "proved")
-    assert done.returncode == 1
+    assert done.returncode == 3
