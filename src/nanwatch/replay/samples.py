@@ -17,13 +17,7 @@ def bad_rows(
     """The rows of the batch in which `bad` is not finite, where the batch can be found in its shape.
     `folded`: also where rows and something else share its first dimension."""
     size = batch_size(tape)
-    if (
-        bad is None
-        or not size
-        or bad.dim() == 0
-        or bad.layout is not torch.strided
-        or not measurable(bad)
-    ):
+    if bad is None or not size or bad.dim() == 0 or bad.layout is not torch.strided or not measurable(bad):
         return ()
     mask = torch.isnan(bad.detach()) if only_nan else ~torch.isfinite(bad.detach())
     dims = [d for d in range(bad.dim()) if bad.shape[d] == size]
