@@ -6,6 +6,7 @@ import contextlib
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from bench.peers.said import NOTHING, Said
 
@@ -28,7 +29,7 @@ def read_off(output: str, folder: Path) -> Said:
     incidents = [json.loads(f.read_text()) for f in sorted(folder.glob("run/incidents/*/incident.json"))]
     if not incidents:
         return NOTHING
-    found = min(incidents, key=lambda i: (i["step"], i["birth"]["line"] is None))  # of several processes
+    found = min(incidents, key=_order)
     birth, cause = found["birth"], found["cause"]
     here = birth["file"] is not None and Path(birth["file"]).name == "main.py"
     own = [f["line"] for f in birth["stack"] if Path(f["file"]).name == "main.py"]
@@ -44,3 +45,8 @@ def read_off(output: str, folder: Path) -> Said:
         verified_fix=any(r["verified"] for r in found["remedies"]),
         words=cause["why"] or next((line for line in output.splitlines() if "error of its own" in line), ""),
     )
+
+
+def _order(incident: dict[str, Any]) -> tuple[int, bool, bool]:
+    """The first one; of several processes, the one that names the cause, and not one that got the value."""
+    return incident["step"], incident["cause"]["id"] == "unknown", incident["birth"]["line"] is None

@@ -26,6 +26,7 @@ from nanwatch.adapters import micro_batches
 from nanwatch.adapters.died_of import behind
 from nanwatch.adapters.explaining import explained
 from nanwatch.adapters.run_record import describe_run, now, sentence_of
+from nanwatch.adapters.unhurried import unhurried
 from nanwatch.errors import NanwatchError, NonFiniteError
 from nanwatch.messages import say
 from nanwatch.records import Incident, StepFacts
@@ -92,7 +93,9 @@ class Session:
         self._open_folder(folder, name, command, policy)
         self._take_precautions(snapshot_every, early_warning, gate, kept)
         live = LiveTracer(audit_seconds, audit_share) if audit_seconds or audit_share else None
-        self.watcher = Watcher(self._report, self._log, mode, self.policy.in_the_watchers_words, live)
+        self.watcher = Watcher(
+            unhurried()(self._report), self._log, mode, self.policy.in_the_watchers_words, live
+        )
         self.watcher.go_back = self._go_back
         if self.precautions is not None and self.policy.rollbacks:
             self.watcher.bad_state = functools.partial(self.precautions.bad_state, self.watcher)
@@ -361,7 +364,8 @@ class Session:
     def post_mortem(self, error: BaseException) -> bool:
         """The program died of `error`: if non-finite values or a bad index were behind it, report them."""
         try:
-            return self._post_mortem(error)
+            with unhurried():
+                return self._post_mortem(error)
         except Exception as own:
             self.watcher.shield.give_up(own)
             return False

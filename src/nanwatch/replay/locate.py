@@ -17,6 +17,7 @@ from nanwatch.replay.live import LiveTracer
 from nanwatch.replay.located import Located, birth_at, birth_of, hop_of, kind_of
 from nanwatch.replay.memory_changed import located_in_memory
 from nanwatch.replay.multiplied import multiplied
+from nanwatch.replay.other_ranks import COLLECTIVES, hands_to_others, has_other_ranks, others_sent
 from nanwatch.replay.owners import owners_of
 from nanwatch.replay.roles import Roles, written_down
 from nanwatch.replay.samples import bad_rows, bad_rows_of_batch
@@ -31,7 +32,6 @@ from nanwatch.watching.storages import key_of
 from nanwatch.watching.tape import Entry, tensors_in, version_of
 from nanwatch.watching.trouble import LastUpdate, Trouble
 
-COLLECTIVES = ("c10d.", "_c10d_functional.")
 SHOWN_IN_PHASE = {"loss": "loss", "gradients": "backward", "weights": "weights", "checkpoint": "weights"}
 
 
@@ -130,6 +130,8 @@ def _from_replay(
     outside = next((t for t in bad if tracer.writers.get(t) is None), None)
     if outside is None and trouble.seen_in == "gradients" and not again.error:
         outside = next((t for _, t in trouble.sinks if roles.written_outside(key_of(t))), None)
+        if outside is not None and others_sent(outside, live):
+            return _not_again(trouble, again)
     if outside is not None:
         operand = Operand(numbers(outside), key_of(outside), value=outside)
         return _brought_in(trouble, operand, live, roles, again.notes)
@@ -140,15 +142,11 @@ def _sent_to_others(trouble: Trouble, live: LiveTracer, roles: Roles) -> Located
     """What this rank itself made and then handed to the others, in this step: what came back to it as a bad
     gradient is its own."""
     trace = live.tracer.trace
-    sinks = [o.index for o in trace.ops.values() if o.step == trouble.step and _hands_to_others(o)]
+    sinks = [o.index for o in trace.ops.values() if o.step == trouble.step and hands_to_others(o)]
     blame = first_harmful(trace, sinks) if sinks else None
     if blame is None or blame.outside is not None or blame.op.name.startswith(COLLECTIVES):
         return None
     return _located(trouble, live.tracer, live, roles, blame, sinks, "live trace")
-
-
-def _hands_to_others(op: Op) -> bool:
-    return op.name.startswith(COLLECTIVES) and bool(op.bad_inputs)
 
 
 def _from_outside(op: Op) -> bool:
@@ -204,9 +202,10 @@ def _not_again(trouble: Trouble, again: Again) -> Located:
     elif again.error is not None:
         notes.append(say("watch.replay_failed", error=f"{type(again.error).__name__}: {again.error}"))
     else:
-        several = torch.distributed.is_available() and torch.distributed.is_initialized()
         notes.append(
-            say("watch.from_another_rank") if several else say("watch.not_again", what=trouble.seen_in)
+            say("watch.from_another_rank")
+            if has_other_ranks()
+            else say("watch.not_again", what=trouble.seen_in)
         )
     outputs = tuple(numbers(t, name) for name, t in trouble.sinks[:4])
     return Located(trouble.step, kind, phase, replace(birth, outputs=outputs), "recorded facts", notes=notes)
