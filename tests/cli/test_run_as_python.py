@@ -374,7 +374,7 @@ def test_a_forked_child_that_trains_is_not_the_parents_business(workshop: Worksh
 
 
 def test_threads_of_the_script(workshop: Workshop) -> None:
-    """What another thread computes is not recorded, and does not disturb the one that is watched."""
+    """What another thread computes beside its models is not recorded, and does not disturb the watched one."""
     workshop.write(
         "script.py",
         """
@@ -385,7 +385,7 @@ def test_threads_of_the_script(workshop: Workshop) -> None:
         def noise():
             while not stop.is_set():
                 with torch.no_grad():
-                    other(torch.full((2, 3), float("nan")))
+                    other(torch.ones(2, 3)) * float("nan")
         thread = threading.Thread(target=noise); thread.start()
         model = torch.nn.Linear(3, 1)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
