@@ -374,7 +374,7 @@ def test_a_forked_child_that_trains_is_not_the_parents_business(workshop: Worksh
 
 
 def test_threads_of_the_script(workshop: Workshop) -> None:
-    """What another thread computes beside its models is not recorded, and does not disturb the watched one."""
+    """What another thread computes beside its models is not recorded and does not disturb the watched one."""
     workshop.write(
         "script.py",
         """
