@@ -333,7 +333,9 @@ def _brought_in(
         if phase == "data" and op.after_root and read_in == "loss":
             phase, samples = "loss", ()
         return _made_outside(trouble, op, phase, samples, roles, notes)
-    stack = _arrival(tensor, live, trouble) or roles.last_write(operand.key)
+    stack = (
+        _arrival(tensor, live, trouble) or roles.last_write(operand.key) or _where_a_model_wrote(tensor, live)
+    )
     if stack is None and weight and trouble.last_update is not None:
         op = _update_made_again(trouble.last_update)
         if op is not None:
@@ -392,13 +394,19 @@ def _arrival(tensor: torch.Tensor | None, live: LiveTracer | None, trouble: Trou
     return noted or seen
 
 
+def _where_a_model_wrote(tensor: torch.Tensor | None, live: LiveTracer | None) -> Stack | None:
+    index = live.writer_of(tensor) if live is not None and tensor is not None else None
+    writer = live.tracer.trace.ops[index] if live is not None and index is not None else None
+    return writer.stack if writer is not None and writer.modules else None
+
+
 def _known_writer(tensor: torch.Tensor | None, live: LiveTracer | None, is_weight: bool = False) -> Op | None:
-    """The op of the live trace that is to blame for what is in this memory. For a weight or a statistic that
-    a model itself wrote, out of a batch that was bad, it is the op that wrote."""
+    """The op of the live trace that is to blame for what is in this memory; none for a weight or a statistic
+    that a model itself wrote, out of a batch that was bad."""
     index = live.writer_of(tensor) if live is not None and tensor is not None else None
     if live is None or index is None:
         return None
     blame, writer = first_harmful(live.tracer.trace, [index]), live.tracer.trace.ops[index]
-    if blame is None or (is_weight and writer.modules and blame.op.phase == "data"):
-        return writer
-    return blame.op
+    if blame is not None and is_weight and writer.modules and blame.op.phase == "data":
+        return None
+    return writer if blame is None else blame.op

@@ -351,7 +351,8 @@ def text_of(case: Case, setting: Setting) -> str:
     rate = rate_of(case)
     lower, lowest = lower_rates(case, rate)
     clip = case.outcome("clipping").value or 1.0 if "clipping" in setting.experiments else 1.0
-    dtype = case.birth.dtype if case.birth is not None else None
+    shown = next((numbers.dtype for numbers in case.located.birth.outputs), "float32")
+    dtype = str(case.birth.dtype if case.birth is not None and case.birth.dtype is not None else shown)
     rows = case.located.birth.samples
     return setting.text.say(
         lr=f"{rate:g}",
@@ -361,7 +362,7 @@ def text_of(case: Case, setting: Setting) -> str:
         less=clip / 2,
         adamw=min(rate, 1e-3) if math.isfinite(rate) else 1e-3,
         eps=_eps(case),
-        dtype=str(dtype).removeprefix("torch."),
+        dtype=dtype.removeprefix("torch."),
         rows=", ".join(map(str, rows[:MOST_ROWS])) + (" …" if len(rows) > MOST_ROWS else ""),
     )
 
