@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -63,6 +64,7 @@ class Workshop:
         return self.nanwatch("run", "--dir", self.runs, *command, input=input)
 
     def start(self, *command: str | Path) -> subprocess.Popen[str]:
+        """As from a terminal: what a shell runs in its background ignores Ctrl-C, and children inherit that."""
         return subprocess.Popen(
             [sys.executable, *map(str, command)],
             cwd=self.folder,
@@ -71,6 +73,7 @@ class Workshop:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
     def same(self, *command: str | Path, input: str | None = None) -> tuple[Done, Done]:
