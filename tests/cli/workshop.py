@@ -64,7 +64,7 @@ class Workshop:
         return self.nanwatch("run", "--dir", self.runs, *command, input=input)
 
     def start(self, *command: str | Path) -> subprocess.Popen[str]:
-        """As from a terminal: what a shell runs in its background ignores Ctrl-C, and children inherit that."""
+        """As from a terminal: what a shell runs in its background ignores Ctrl-C, and so do its children."""
         return subprocess.Popen(
             [sys.executable, *map(str, command)],
             cwd=self.folder,
