@@ -151,15 +151,15 @@ class Session:
                 warn(sentence)
             if self.folder is not None and self.rank == 0:
                 run = describe_run(command, str(policy))
-                self._write(lambda: self.folder.write_run(run) if self.folder is not None else None)
+                self._write(self.folder.write_run, run)
         except Exception as error:
             self.folder = None
             warn(say("watch.folder_lost", path=folder, fallback="-", why=describe(error)))
 
-    def _write(self, work: Any) -> None:
+    def _write(self, work: Any, *args: Any) -> None:
         """Writing may fail at any time (a full disk): then say so once and go on without."""
         try:
-            work()
+            work(*args)
         except OSError as error:
             if not self._log_broken:
                 self._log_broken = True
@@ -182,9 +182,8 @@ class Session:
         self.history.append(facts)
         if self.precautions is not None:
             self._look_ahead(self.precautions, facts)
-        folder = self.folder
-        if folder is not None and not self._log_broken:
-            self._write(lambda: folder.append_step(self.rank, facts))
+        if self.folder is not None and not self._log_broken:
+            self._write(self.folder.append_step, self.rank, facts)
 
     def _look_ahead(self, precautions: Precautions, facts: StepFacts) -> None:
         """Snapshots and early warnings; if they fail, the watch goes on without."""

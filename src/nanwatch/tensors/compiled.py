@@ -147,6 +147,10 @@ def _load(path: Path) -> ctypes.CDLL:
     found.nanwatch_squares.restype = ctypes.c_double
     found.nanwatch_bytes.argtypes = [pointer, count, pointer]
     found.nanwatch_checksums.argtypes = [pointer, pointer, pointer, count, pointer]
+    with_lock = ctypes.PyDLL(str(path))  # it keeps the interpreter's lock
+    found.__dict__["nanwatch_rows"] = with_lock.nanwatch_rows
+    found.nanwatch_rows.argtypes = [pointer, pointer, count, pointer, pointer, pointer]
+    found.nanwatch_rows.restype = count
     found.nanwatch_use_team.argtypes = [pointer]
     found.nanwatch_use_team(_team_of_torch())
     return found

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import Parameter
 
 from nanwatch.tensors import compiled, cuda
 from nanwatch.tensors.cpu import TYPE_NUMBERS
@@ -18,8 +17,8 @@ from nanwatch.tensors.cuda_norm import norm_of_rows
 from nanwatch.tensors.measure import tally_of
 from nanwatch.tensors.memory import FLOATS, flat_memory, parts_of
 from nanwatch.tensors.plain_dispatch import plain_dispatch
+from nanwatch.tensors.rows import PLAIN_TYPES, Rows, rows_of
 
-PLAIN_TYPES = frozenset({Tensor, Parameter})
 FLOAT_DTYPES = frozenset(FLOATS)
 STRIDED = frozenset({torch.strided})
 
@@ -39,6 +38,9 @@ def norms_by_device(tensors: Iterable[Tensor]) -> list[float | Tensor]:
     No tensors give an empty list. May be called while a CUDA graph is captured.
     """
     gradients = tensors if isinstance(tensors, list) else list(tensors)
+    library = compiled.library()
+    if library is not None and (rows := rows_of(library, gradients)) is not None:
+        return [_norm_out_of(_squares_by_ours(library, rows, gradients))]
     with plain_dispatch():
         if gradients and all(map(_is_on_host, gradients)):
             return [_norm_on_host(gradients)]
@@ -67,7 +69,11 @@ def _norm_on_host(gradients: list[Tensor]) -> float:
     rows, others = _plain_rows(gradients)
     if rows and not rows[0].is_cpu:
         rows, others = [], gradients
-    norm = math.sqrt(_squares_on_the_host(rows) + sum(_squares_of_any(g) for g in others))
+    return _norm_out_of(_squares_on_the_host(rows) + sum(_squares_of_any(g) for g in others))
+
+
+def _norm_out_of(squares: float) -> float:
+    norm = math.sqrt(squares)
     return norm if norm <= LARGEST else norm * math.inf
 
 
@@ -115,16 +121,14 @@ def _squares_on_the_host(rows: list[Tensor]) -> float:
     library = compiled.library()
     if library is None:
         return sum(map(_squares_by_torch, rows))
-    return _squares_by_ours(library, rows, torch.get_num_threads())
-
-
-def _squares_by_ours(library: Any, rows: list[Tensor], threads: int) -> float:
-    addresses = array("q", map(Tensor.data_ptr, rows))
-    counts = array("q", map(Tensor.numel, rows))
+    addresses, counts = array("q", map(Tensor.data_ptr, rows)), array("q", map(Tensor.numel, rows))
     types = array("B", [TYPE_NUMBERS[row.dtype] for row in rows])
-    places = [column.buffer_info()[0] for column in (addresses, counts, types)]
-    squares: float = library.nanwatch_squares(*places, len(rows), threads)
-    return sum(map(_squares_by_torch, rows)) if squares < 0 else squares
+    return _squares_by_ours(library, Rows(addresses, counts, types), rows)
+
+
+def _squares_by_ours(library: Any, rows: Rows, tensors: list[Tensor]) -> float:
+    squares: float = library.nanwatch_squares(*rows.places, len(tensors), torch.get_num_threads())
+    return sum(map(_squares_by_torch, tensors)) if squares < 0 else squares
 
 
 def _squares_by_torch(row: Tensor) -> float:

@@ -432,6 +432,52 @@ double nanwatch_squares(const void *const *data, const int64_t *counts, const ui
     return ask(&job, threads, &out) ? -1.0 : out.sumsq;
 }
 
+/* DLPack's description of a tensor, as its version 1 has it. */
+typedef struct {
+    void *data;
+    int32_t device_type, device_id, ndim;
+    uint8_t code, bits;
+    uint16_t lanes;
+    const int64_t *shape, *strides;
+    uint64_t byte_offset;
+} Described;
+
+enum { ON_HOST = 1, IS_FLOAT = 2, IS_BFLOAT = 4 };
+
+static int type_of(const Described *tensor) {
+    if (tensor->lanes != 1) return -1;
+    if (tensor->code == IS_BFLOAT) return tensor->bits == 16 ? 2 : -1;
+    if (tensor->code != IS_FLOAT) return -1;
+    return tensor->bits == 32 ? 0 : tensor->bits == 64 ? 1 : tensor->bits == 16 ? 3 : -1;
+}
+
+/* How many values it has if they lie without gaps, in order; else -1. */
+static int64_t contiguous(const Described *tensor) {
+    int64_t count = 1;
+    for (int32_t i = tensor->ndim; i-- > 0;) count *= tensor->shape[i];
+    if (!count) return 0;
+    int64_t stride = 1;
+    for (int32_t i = tensor->ndim; i-- > 0; stride *= tensor->shape[i])
+        if (tensor->shape[i] != 1 && tensor->strides[i] != stride) return -1;
+    return count;
+}
+
+/* Address, count and type of each of `tensors` Python objects, asked of `describe`: a function of torch that
+ * wants the interpreter's lock. Returns how many of them, from the first, are plain rows in host memory. */
+int64_t nanwatch_rows(int (*describe)(void *, Described *), void *const *objects, int64_t tensors,
+                      const void **data, int64_t *counts, uint8_t *types) {
+    for (int64_t i = 0; i < tensors; i++) {
+        Described tensor;
+        if (describe(objects[i], &tensor)) return i;
+        int type = type_of(&tensor);
+        if (tensor.device_type != ON_HOST || type < 0 || (counts[i] = contiguous(&tensor)) < 0) return i;
+        data[i] = (const char *)tensor.data + tensor.byte_offset;
+        if (counts[i] && !data[i]) return i;
+        types[i] = (uint8_t)type;
+    }
+    return tensors;
+}
+
 /* How often each byte occurs: enough to know everything about an 8-bit type. Four tables, so that equal
  * neighbours do not wait for each other. */
 void nanwatch_bytes(const uint8_t *data, int64_t count, int64_t *out) {

@@ -80,7 +80,10 @@ class LastingState:
 
     def _bad_statistics(self, tape: Tape) -> Damage | None:
         """On the host only: to look at a GPU's is to wait for it."""
-        self._told = {key: b for key, b in self._told.items() if not is_finite(b)}
+        if not any(entry.buffers for entry in tape.entries):
+            return None
+        if self._told:
+            self._told = {key: b for key, b in self._told.items() if not is_finite(b)}
         kept = [(m, n, b) for m, n, b in _statistics(tape) if id(b) not in self._told]
         if not kept or math.isfinite(sum(map(float, norms_by_device([b for _, _, b in kept])))):
             return None

@@ -20,6 +20,11 @@ from nanwatch.watching.wrapping import Wrappers
 Handler = Callable[[Callable[..., Any], nn.Module, tuple[Any, ...], dict[str, Any]], Any]
 
 
+OF_TORCHS_OWN = ("_compiled_call_impl", "_call_impl")
+"""The names in torch's own `__call__`, which does no more than to call the one that is there: what knows that
+can stand in its place, and an inner call goes through as many functions as without us."""
+
+
 class ModuleCalls:
     """Hands module calls to `handler`; None lets them through."""
 
@@ -28,7 +33,8 @@ class ModuleCalls:
         self._wrappers = Wrappers()
 
     def install(self) -> None:
-        original: Callable[..., Any] = nn.Module.__call__
+        original: Any = nn.Module.__call__
+        plain = original.__code__.co_names == OF_TORCHS_OWN if hasattr(original, "__code__") else False
         compiling = torch.compiler.is_dynamo_compiling
         tracing = torch._C._get_tracing_state
         calls = self
@@ -38,6 +44,8 @@ class ModuleCalls:
                 return original(module, *args, **kwargs)
             handler = calls.handler
             if handler is None or tracing():
+                if plain and module._compiled_call_impl is None:
+                    return module._call_impl(*args, **kwargs)
                 return original(module, *args, **kwargs)
             return handler(original, module, args, kwargs)
 

@@ -14,6 +14,8 @@ from typing import Any, Protocol
 import torch
 from torch.overrides import TorchFunctionMode
 
+from nanwatch.watching.torch_functions import GETTERS
+
 _push = torch._C._push_on_torch_function_stack
 _pop = torch._C._pop_torch_function_stack
 _depth = torch._C._len_torch_function_stack
@@ -84,6 +86,8 @@ class OutsideMode(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         if torch.compiler.is_dynamo_compiling():
+            return function(*args, **kwargs)
+        if function in GETTERS:
             return function(*args, **kwargs)
         if not self.listening or _in_compiled_code() or _jit_tracing() or _in_transform() is not None:
             return self._let_through(function, args, kwargs)

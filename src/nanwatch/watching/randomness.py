@@ -20,7 +20,7 @@ WORDS = 624 * 4
 GeneratorState = tuple[torch.Generator, torch.Tensor]
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class Rng:
     """torch's states, of the CPU and of each device in use; Python's and NumPy's where a model may draw."""
 
@@ -52,7 +52,7 @@ class Rng:
 
     def numpy_drew(self) -> bool:
         """Whether NumPy's words are others now. (All of its state is taken only where it is known to.)"""
-        return isinstance(self.numpy, bytes) and numpy_words() != self.numpy
+        return isinstance(self.numpy, bytes) and numpy_words() is not self.numpy
 
 
 def states_of(generators: Iterable[Any]) -> list[GeneratorState]:
@@ -63,10 +63,10 @@ def states_of(generators: Iterable[Any]) -> list[GeneratorState]:
 def python_state() -> Any:
     """Python's state as (position and words as bytes, the number it has in store), or as it gives it itself
     where its memory cannot be read so."""
-    memory = _memory_of_python()
-    if memory is None:
+    twister = _twister_of_python()
+    if twister is None:
         return random.getstate()
-    return memory.raw, random._inst.gauss_next  # type: ignore[attr-defined]
+    return twister.state(), random._inst.gauss_next  # type: ignore[attr-defined]
 
 
 def _whole_of_python(state: Any) -> Any:
@@ -77,15 +77,15 @@ def _whole_of_python(state: Any) -> Any:
 
 
 @functools.cache
-def _memory_of_python() -> Any:
-    """A view of the memory of Python's generator, or None if it is not what we take it for."""
+def _twister_of_python() -> Twister | None:
+    """Python's generator in memory, or None if it is not what we take it for."""
     generator: Any = getattr(random, "_inst", None)
     size = object.__basicsize__ + 4 + WORDS
     if generator is None or type(generator) is not random.Random or random.Random.__basicsize__ < size:
         return None
-    memory = _view(id(generator) + object.__basicsize__)
-    readable = _whole_of_python((memory.raw, vars(generator)["gauss_next"])) == random.getstate()
-    return memory if readable else None
+    twister = Twister(id(generator) + object.__basicsize__)
+    readable = _whole_of_python((twister.state(), vars(generator)["gauss_next"])) == random.getstate()
+    return twister if readable else None
 
 
 def numpy_state() -> Any:
@@ -102,18 +102,32 @@ def numpy_words() -> Any:
     bits = numpy.mtrand._rand._bit_generator
     if _numpy_seen is None or _numpy_seen[0] is not bits:
         usual = type(bits).__name__ == "MT19937"
-        _numpy_seen = bits, _view(bits.ctypes.state_address) if usual else None
-    memory = _numpy_seen[1]
-    return numpy_state() if memory is None else memory.raw
+        _numpy_seen = bits, Twister(bits.ctypes.state_address) if usual else None
+    twister = _numpy_seen[1]
+    return numpy_state() if twister is None else twister.state()
 
 
-_numpy_seen: tuple[Any, Any] | None = None
-"""NumPy's generator, and a view of its memory."""
+class Twister:
+    """A Mersenne twister in memory: its words and the position in them. All words change when the position
+    has come to their end, and no two states are alike in some words only: a few of them tell whether the
+    state is still the one that was read last."""
+
+    def __init__(self, address: int) -> None:
+        words = (ctypes.c_uint32 * (WORDS // 4 + 1)).from_address(address)
+        self._memory = memoryview(words).cast("B").cast("I")
+        self._seen: tuple[int, ...] = ()
+        self._state = b""
+
+    def state(self) -> bytes:
+        memory = self._memory
+        seen = memory[0], memory[1], memory[311], memory[312], memory[623], memory[624]
+        if seen != self._seen:
+            self._seen, self._state = seen, memory.tobytes()
+        return self._state
 
 
-def _view(address: int) -> Any:
-    """A Mersenne twister's words and the position in them, as they are whenever they are read."""
-    return (ctypes.c_char * (WORDS + 4)).from_address(address)
+_numpy_seen: tuple[Any, Twister | None] | None = None
+"""NumPy's generator, and its memory."""
 
 
 def _whole_of_numpy(state: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
@@ -47,6 +47,18 @@ class Changing:
     """Generators of its own, which it may draw from."""
 
 
+@dataclass(slots=True)
+class Known:
+    """What was learned of a module from its calls."""
+
+    module: weakref.ref[nn.Module]
+    changing: dict[bool, Changing] = field(default_factory=dict)
+    """training mode -> what a call changes."""
+    draws_from_numpy: bool = False
+    overwrites: bool = False
+    """It has changed what it was given."""
+
+
 class Recorder:
     """Holds the tape being written and the finished ones that may still be asked for."""
 
@@ -55,12 +67,8 @@ class Recorder:
         self.finished: deque[Tape] = deque(maxlen=1)
         self.failing: tuple[Entry, BaseException] | None = None
         self._say_once = say_once
-        self._changing: weakref.WeakKeyDictionary[nn.Module, dict[bool, Changing]]
-        self._changing = weakref.WeakKeyDictionary()
-        """module -> training mode -> what a call changes."""
-        self._draws_from_numpy: weakref.WeakSet[nn.Module] = weakref.WeakSet()
-        self._overwrites: weakref.WeakSet[nn.Module] = weakref.WeakSet()
-        """Modules that have changed what they were given."""
+        self._known: weakref.WeakKeyDictionary[nn.Module, Known] = weakref.WeakKeyDictionary()
+        self._last_known: Known | None = None
         self.on_write: Callable[[torch.Tensor], None] | None = None
         """Told of every tensor of the program that is about to be changed in place."""
         self.swaps: list[tuple[nn.Module, dict[str, Any]]] = []
@@ -132,17 +140,27 @@ class Recorder:
     def module_begins(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType
     ) -> Entry:
-        rng = Rng.of_all(module in self._draws_from_numpy)
+        known = self._known_of(module)
+        rng = Rng.of_all(known.draws_from_numpy)
         entry = Entry("module", module, args, kwargs, take_stack(frame), Context.now(), rng=rng)
         entry.training = module.training
         entry.contents = contents_of(args, kwargs)
         if self.swaps and self.swaps[-1][0] is module:
             entry.swapped = self.swaps[-1][1]
-        self._note_what_may_change(entry, module)
+        self._note_what_may_change(entry, module, known)
         self.tape.add(entry)
-        if module in self._overwrites:
+        if known.overwrites:
             self._keep_what_it_was_given(entry)
         return entry
+
+    def _known_of(self, module: nn.Module) -> Known:
+        known = self._last_known  # mostly the same model again
+        if known is None or known.module() is not module:
+            known = self._known.get(module)
+            if known is None:
+                known = self._known[module] = Known(weakref.ref(module))
+            self._last_known = known
+        return known
 
     def _keep_what_it_was_given(self, entry: Entry) -> None:
         """Copies, if they cost next to nothing, for a model that will write into its arguments again."""
@@ -160,18 +178,21 @@ class Recorder:
 
     def module_returned(self, entry: Entry, outputs: Any) -> None:
         self.tape.returned(entry, outputs)
-        self._learn_what_changed(entry)
-        entry.left = [
-            (owner, name, weakref.ref(value))
-            for owner, name, _ in entry.attributes
-            if isinstance(value := owner.__dict__.get(name), torch.Tensor)
-        ]
-        if entry.rng is not None and entry.rng.numpy_drew():
-            self._draws_from_numpy.add(entry.call)  # type: ignore[arg-type]
+        assert isinstance(entry.call, nn.Module)
+        known = self._known_of(entry.call)
+        if entry.training not in known.changing:
+            known.changing[entry.training] = _what_changed(entry)
+        if entry.attributes:
+            entry.left = [
+                (owner, name, weakref.ref(value))
+                for owner, name, _ in entry.attributes
+                if isinstance(value := owner.__dict__.get(name), torch.Tensor)
+            ]
+        if not known.draws_from_numpy and entry.rng is not None and entry.rng.numpy_drew():
+            known.draws_from_numpy = True
         for tensor, version in entry.versions:
             if version_of(tensor) != version and not tensor.requires_grad:
-                entry.overwritten = True
-                self._overwrites.add(entry.call)  # type: ignore[arg-type]
+                entry.overwritten = known.overwrites = True
                 self._say_once(say("watch.batch_changed"))
 
     def put_buffers_back(self, tape: Tape) -> None:
@@ -199,39 +220,38 @@ class Recorder:
         self.tape.add(entry)
         return entry
 
-    def _note_what_may_change(self, entry: Entry, module: nn.Module) -> None:
+    def _note_what_may_change(self, entry: Entry, module: nn.Module, known: Known) -> None:
         """Copies of the buffers and the attributes this module changes when called; at its first call,
         of all of them."""
-        entry.generators = states_of((*entry.args, *entry.kwargs.values()))
-        known = self._changing.setdefault(module, {}).get(module.training)
-        if known is None:
+        given = states_of((*entry.args, *entry.kwargs.values()))
+        changing = known.changing.get(module.training)
+        if changing is None:
             entry.buffers = _copies(module, None)
             entry.attributes = _attributes(module)
-            entry.generators += states_of(value for _, _, value in entry.attributes)
+            entry.generators = given + states_of(value for _, _, value in entry.attributes)
             return
-        if known.generators:
-            entry.generators += states_of(known.generators)
-        if known.buffers:
-            entry.buffers = _copies(module, known.buffers)
-        for reference, name in known.attributes:
-            owner = reference()
-            if owner is not None:
-                entry.attributes.append((owner, name, owner.__dict__.get(name, MISSING)))
+        if given or changing.generators:
+            entry.generators = given + states_of(changing.generators)
+        if changing.buffers:
+            entry.buffers = _copies(module, changing.buffers)
+        if changing.attributes:
+            entry.attributes = [
+                (owner, name, owner.__dict__.get(name, MISSING))
+                for reference, name in changing.attributes
+                if (owner := reference()) is not None
+            ]
 
-    def _learn_what_changed(self, entry: Entry) -> None:
-        module = entry.call
-        if not isinstance(module, nn.Module) or entry.training in self._changing[module]:
-            return
-        entry.buffers = [b for b in entry.buffers if not _same(b[0]._buffers.get(b[1]), b[2])]
-        entry.attributes = [a for a in entry.attributes if a[0].__dict__.get(a[1], MISSING) is not a[2]]
-        own = [
-            g for g, _ in entry.generators if all(g is not a for a in (*entry.args, *entry.kwargs.values()))
-        ]
-        self._changing[module][entry.training] = Changing(
-            {(id(owner), name) for owner, name, _ in entry.buffers},
-            [(weakref.ref(owner), name) for owner, name, _ in entry.attributes],
-            own,
-        )
+
+def _what_changed(entry: Entry) -> Changing:
+    """Of all that was copied before a module's first call; what did not change is forgotten."""
+    entry.buffers = [b for b in entry.buffers if not _same(b[0]._buffers.get(b[1]), b[2])]
+    entry.attributes = [a for a in entry.attributes if a[0].__dict__.get(a[1], MISSING) is not a[2]]
+    own = [g for g, _ in entry.generators if all(g is not a for a in (*entry.args, *entry.kwargs.values()))]
+    return Changing(
+        {(id(owner), name) for owner, name, _ in entry.buffers},
+        [(weakref.ref(owner), name) for owner, name, _ in entry.attributes],
+        own,
+    )
 
 
 def _small_copy(target: Any) -> torch.Tensor | None:

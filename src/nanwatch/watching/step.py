@@ -17,7 +17,7 @@ from nanwatch.watching.sentinel import Verdict
 NOTHING_WRONG = Verdict(None, None, None)
 
 
-@dataclass
+@dataclass(slots=True)
 class Step:
     """Since the last update. `events`: the order of calls (forward, scale, backward, unscale, clip, step)."""
 

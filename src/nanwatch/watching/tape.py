@@ -8,7 +8,7 @@ tell later whether somebody changed them in place.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -81,13 +81,13 @@ class Entry:
     made: list[tuple[torch.Tensor, int]] = field(default_factory=list)
     """What it returned, with its version then."""
     rng: Rng | None = None
-    generators: list[GeneratorState] = field(default_factory=list)
+    generators: Sequence[GeneratorState] = ()
     """The states of the program's own generators that it may draw from."""
     contents: Contents | None = None
     """What the containers among its arguments held."""
     swapped: dict[str, Any] | None = None
     """Of a module under `functional_call`: its weights for this call."""
-    free: list[FreeVariable] = field(default_factory=list)
+    free: Sequence[FreeVariable] = ()
     """Of functions: the tensors they get at without being given them."""
     functional: bool = False
     """A transform of torch.func: replayed whole, since what happens inside is done on wrapped tensors."""
@@ -95,11 +95,11 @@ class Entry:
     """Of such a transform: it takes a derivative."""
     before: torch.Tensor | None = None
     """Of a change in place of something small: a copy of what was there."""
-    buffers: list[tuple[torch.nn.Module, str, torch.Tensor]] = field(default_factory=list)
+    buffers: Sequence[tuple[torch.nn.Module, str, torch.Tensor]] = ()
     """(owner, name, value before) of the buffers this call changes."""
-    attributes: list[tuple[torch.nn.Module, str, Any]] = field(default_factory=list)
+    attributes: Sequence[tuple[torch.nn.Module, str, Any]] = ()
     """(owner, name, value before) of the plain attributes it sets: counters, carried states."""
-    left: list[tuple[torch.nn.Module, str, weakref.ref[torch.Tensor]]] = field(default_factory=list)
+    left: Sequence[tuple[torch.nn.Module, str, weakref.ref[torch.Tensor]]] = ()
     """(owner, name, value after) of those that hold a tensor."""
     training: bool = True
     phase: str = "forward"

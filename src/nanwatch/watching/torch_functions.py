@@ -29,10 +29,14 @@ ASKING = (
 QUIET_NAMES = frozenset(("__set__", "__delete__", "_set_grad_enabled"))
 
 
+GETTERS = frozenset(getattr(torch.Tensor, name).__get__ for name in ASKED if hasattr(torch.Tensor, name))
+"""They call nothing and nobody."""
+
+
 def _quiet_functions() -> frozenset[Any]:
     """Functions that only ask: they return no tensor, or one that is not theirs (`grad`)."""
     tensor = torch.Tensor
-    quiet: set[Any] = {getattr(tensor, name).__get__ for name in ASKED if hasattr(tensor, name)}
+    quiet: set[Any] = set(GETTERS)
     quiet |= {getattr(tensor, name) for name in ASKING if hasattr(tensor, name)}
     quiet |= {torch.is_tensor, torch.is_floating_point, torch.numel, torch.is_grad_enabled, torch.manual_seed}
     quiet.discard(None)

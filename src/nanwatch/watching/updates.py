@@ -73,12 +73,14 @@ class Updates:
     def begins(self, optimizer: Optimizer, args: Any, kwargs: Any, frame: Any) -> Any:
         """Returns the arguments to call the step with, or None for those it has."""
         watcher = self._watcher
-        watcher.lockstep.step_begins(self.on_device(optimizer))
+        on_device = self.on_device(optimizer)
+        watcher.lockstep.step_begins(on_device)
         self.give_back()
         self.aftermath.step_begins(optimizer)
-        self.optimizers.add(optimizer)
-        late = LATE_STEPS if self.on_device(optimizer) else 0
-        watcher.recorder.remember(max(1, min(4, len(self.optimizers))) + late)
+        if self.last is None or self.last.optimizer() is not optimizer:
+            self.optimizers.add(optimizer)
+            late = LATE_STEPS if on_device else 0
+            watcher.recorder.remember(max(1, min(4, len(self.optimizers))) + late)
         self._step.updating = True
         self.stack = take_stack(frame)
         watcher.event("step")
@@ -128,10 +130,12 @@ class Updates:
         watcher = self._watcher
         if watcher.live is not None and watcher.live.active:
             return
-        rates = [g.get("lr") for g in optimizer.param_groups]
-        if any(isinstance(rate, float) and not math.isfinite(rate) for rate in rates):
-            self.last = LastUpdate(watcher.step, self.stack, weakref.ref(optimizer), None)
-            watcher.trouble("hyperparameter", [], optimizer)
+        for group in optimizer.param_groups:
+            rate = group.get("lr")
+            if isinstance(rate, float) and not math.isfinite(rate):
+                self.last = LastUpdate(watcher.step, self.stack, weakref.ref(optimizer), None)
+                watcher.trouble("hyperparameter", [], optimizer)
+                return
 
     def _judge(self, optimizer: Optimizer) -> None:
         watcher = self._watcher
