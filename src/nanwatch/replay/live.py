@@ -214,7 +214,7 @@ class LiveTracer:
     @property
     def small_budget(self) -> tuple[float, float]:
         """Seconds at first, and the share of the time afterwards, for what is looked at beside the trace."""
-        return self._first_seconds / 10, self._share / 2
+        return self._first_seconds / 10, self._share / 4
 
     @property
     def ops_seen(self) -> int:

@@ -49,7 +49,7 @@ def checksums_of(rows: Rows) -> list[Checksum]:
     columns = array("q", rows.addresses), array("q", rows.words), array("B", rows.widths)
     out = array("Q", bytes(16 * len(rows.tensors)))
     places = [column.buffer_info()[0] for column in (*columns, out)]
-    library.nanwatch_checksums(*places[:3], len(rows.tensors), places[3])
+    library.nanwatch_checksums(*places[:3], len(rows.tensors), places[3], torch.get_num_threads())
     return list(zip(out[::2], out[1::2], strict=True))
 
 

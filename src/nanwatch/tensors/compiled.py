@@ -146,7 +146,7 @@ def _load(path: Path) -> ctypes.CDLL:
     found.nanwatch_squares.argtypes = [pointer, pointer, pointer, count, small]
     found.nanwatch_squares.restype = ctypes.c_double
     found.nanwatch_bytes.argtypes = [pointer, count, pointer]
-    found.nanwatch_checksums.argtypes = [pointer, pointer, pointer, count, pointer]
+    found.nanwatch_checksums.argtypes = [pointer, pointer, pointer, count, pointer, small]
     with_lock = ctypes.PyDLL(str(path))  # it keeps the interpreter's lock
     found.__dict__["nanwatch_rows"] = with_lock.nanwatch_rows
     found.nanwatch_rows.argtypes = [pointer, pointer, count, pointer, pointer, pointer]

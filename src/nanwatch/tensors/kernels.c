@@ -346,12 +346,12 @@ static void answer(const Job *job, size_t tensor, size_t from, size_t n, Tally *
 
 static size_t chunks_of(int64_t count) { return ((size_t)count + CHUNK - 1) / CHUNK; }
 
-static void *take_chunks(void *argument) {
+static void take_chunks(void *argument) {
     Job *job = argument;
     size_t tensor = 0, chunks_before = 0;
     for (;;) {
         size_t chunk = __atomic_fetch_add(&job->next_chunk, 1, __ATOMIC_RELAXED);
-        if (chunk >= job->chunks || __atomic_load_n(&job->found_bad, __ATOMIC_RELAXED)) return NULL;
+        if (chunk >= job->chunks || __atomic_load_n(&job->found_bad, __ATOMIC_RELAXED)) return;
         while (chunk - chunks_before >= chunks_of(job->counts[tensor]))
             chunks_before += chunks_of(job->counts[tensor++]);
         size_t from = (chunk - chunks_before) * CHUNK, left = (size_t)job->counts[tensor] - from;
@@ -369,23 +369,35 @@ static Team team = NULL;
 /* `found`: GOMP_parallel of the OpenMP library that torch has loaded, or NULL for threads of our own. */
 void nanwatch_use_team(void *found) { team = (Team)found; }
 
-static void take_chunks_in_a_team(void *job) { take_chunks(job); }
+typedef struct {
+    void (*work)(void *job);
+    void *job;
+} Call;
 
-static void run_threads(Job *job, int threads) {
+static void in_a_team(void *argument) {
+    Call *call = argument;
+    call->work(call->job);
+}
+
+static void *in_a_thread(void *argument) {
+    in_a_team(argument);
+    return NULL;
+}
+
+static void run_threads(void (*work)(void *), void *job, int threads) {
+    Call call = {work, job};
     if (team && threads > 1) {
-        team(take_chunks_in_a_team, job, (unsigned)threads, 0);
+        team(in_a_team, &call, (unsigned)threads, 0);
         return;
     }
     pthread_t started[MAX_THREADS];
     int running = 0;
-    while (running < threads - 1 && !pthread_create(&started[running], NULL, take_chunks, job)) running++;
-    take_chunks(job);
+    while (running < threads - 1 && !pthread_create(&started[running], NULL, in_a_thread, &call)) running++;
+    work(job);
     while (running) pthread_join(started[--running], NULL);
 }
 
-static int threads_worth_it(const Job *job, int allowed) {
-    size_t bytes = 0;
-    for (size_t i = 0; i < job->tensors; i++) bytes += (size_t)job->counts[i] * ITEM_SIZE[job->types[i]];
+static int threads_worth_it(size_t bytes, int allowed) {
     size_t worth = 1 + bytes / BYTES_WORTH_A_THREAD;
     if (team) return worth > 1 ? allowed : 1; /* a team of another size would have to be formed anew */
     if (allowed > MAX_THREADS) allowed = MAX_THREADS;
@@ -395,15 +407,19 @@ static int threads_worth_it(const Job *job, int allowed) {
 /* All tensors as one: their tally into `out`. Returns 0, or -1 when there is no memory for it. */
 static int ask(Job *job, int threads, Tally *out) {
     *out = EMPTY;
-    for (size_t i = 0; i < job->tensors; i++) job->chunks += chunks_of(job->counts[i]);
-    threads = threads_worth_it(job, threads);
+    size_t bytes = 0;
+    for (size_t i = 0; i < job->tensors; i++) {
+        job->chunks += chunks_of(job->counts[i]);
+        bytes += (size_t)job->counts[i] * ITEM_SIZE[job->types[i]];
+    }
+    threads = threads_worth_it(bytes, threads);
     if (threads <= 1 && job->tensors == 1 && job->chunks <= 1) {
         if (job->chunks) answer(job, 0, 0, (size_t)job->counts[0], out);
         return 0;
     }
     job->parts = malloc((job->chunks + 1) * sizeof(Tally));
     if (!job->parts) return -1;
-    run_threads(job, threads);
+    run_threads(take_chunks, job, threads);
     if (job->question == FINITE) out->nan = job->found_bad;
     else for (size_t i = 0; i < job->chunks; i++) add_tally(out, &job->parts[i]);
     free(job->parts);
@@ -492,12 +508,12 @@ void nanwatch_bytes(const uint8_t *data, int64_t count, int64_t *out) {
         out[value] = (int64_t)(seen[0][value] + seen[1][value] + seen[2][value] + seen[3][value]);
 }
 
-/* Two sums modulo 2^64: of the words, and of each word times its place. */
+/* Two sums modulo 2^64, added to `out`: of the words, and of each word times its place. */
 #define CHECKSUM(WORD)                                                                                       \
-    static void checksum_##WORD(const WORD *x, size_t count, uint64_t *out) {                                \
+    static void checksum_##WORD(const WORD *x, size_t first, size_t end, uint64_t *out) {                    \
         uint64_t total = 0, weighted = 0;                                                                    \
-        for (size_t from = 0; from < count; from += BLOCK) {                                                 \
-            size_t n = count - from < BLOCK ? count - from : BLOCK;                                          \
+        for (size_t from = first; from < end; from += BLOCK) {                                               \
+            size_t n = end - from < BLOCK ? end - from : BLOCK;                                              \
             int64_t sum = 0, placed = 0;                                                                     \
             for (size_t i = 0; i < n; i++) {                                                                 \
                 sum += x[from + i];                                                                          \
@@ -506,20 +522,48 @@ void nanwatch_bytes(const uint8_t *data, int64_t count, int64_t *out) {
             total += (uint64_t)sum;                                                                          \
             weighted += (uint64_t)placed + (uint64_t)from * (uint64_t)sum;                                   \
         }                                                                                                    \
-        out[0] = total;                                                                                      \
-        out[1] = weighted;                                                                                   \
+        __atomic_fetch_add(&out[0], total, __ATOMIC_RELAXED);                                                \
+        __atomic_fetch_add(&out[1], weighted, __ATOMIC_RELAXED);                                             \
     }
 
 CHECKSUM(uint8_t)
 CHECKSUM(int16_t)
 CHECKSUM(int32_t)
 
-/* Of many tensors: `counts` words of 1, 2 or 4 bytes each, two sums for each into `out`. */
-void nanwatch_checksums(const void *const *data, const int64_t *counts, const uint8_t *widths, int64_t tensors,
-                        uint64_t *out) {
-    for (int64_t i = 0; i < tensors; i++, out += 2) {
-        if (widths[i] == 1) checksum_uint8_t(data[i], (size_t)counts[i], out);
-        else if (widths[i] == 2) checksum_int16_t(data[i], (size_t)counts[i], out);
-        else checksum_int32_t(data[i], (size_t)counts[i], out);
+typedef struct {
+    const void *const *data;
+    const int64_t *counts;
+    const uint8_t *widths;
+    size_t chunks, next_chunk;
+    uint64_t *out;
+} Sums;
+
+static void sum_chunks(void *argument) {
+    Sums *sums = argument;
+    size_t tensor = 0, chunks_before = 0;
+    for (;;) {
+        size_t chunk = __atomic_fetch_add(&sums->next_chunk, 1, __ATOMIC_RELAXED);
+        if (chunk >= sums->chunks) return;
+        while (chunk - chunks_before >= chunks_of(sums->counts[tensor]))
+            chunks_before += chunks_of(sums->counts[tensor++]);
+        size_t from = (chunk - chunks_before) * CHUNK, count = (size_t)sums->counts[tensor];
+        size_t end = count - from < CHUNK ? count : from + CHUNK;
+        const void *data = sums->data[tensor];
+        uint64_t *out = sums->out + 2 * tensor;
+        if (sums->widths[tensor] == 1) checksum_uint8_t(data, from, end, out);
+        else if (sums->widths[tensor] == 2) checksum_int16_t(data, from, end, out);
+        else checksum_int32_t(data, from, end, out);
     }
+}
+
+/* Of many tensors: `counts` words of 1, 2 or 4 bytes each, two sums for each into `out`, which begins at 0. */
+void nanwatch_checksums(const void *const *data, const int64_t *counts, const uint8_t *widths, int64_t tensors,
+                        uint64_t *out, int threads) {
+    Sums sums = {.data = data, .counts = counts, .widths = widths, .out = out};
+    size_t bytes = 0;
+    for (int64_t i = 0; i < tensors; i++) {
+        sums.chunks += chunks_of(counts[i]);
+        bytes += (size_t)counts[i] * widths[i];
+    }
+    run_threads(sum_chunks, &sums, threads_worth_it(bytes, threads));
 }

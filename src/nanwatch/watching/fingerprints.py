@@ -22,7 +22,7 @@ from nanwatch.tensors.checksums import WORDS, Checksum, Rows, checksums_of, move
 from nanwatch.watching.sentinel import weights_of
 from nanwatch.watching.turned_bits import Flipped, flipped_at, no_program_writes
 
-SHARE = 0.005
+SHARE = 0.0025
 """Of the run's time."""
 
 FIRST_SECONDS = 0.5
@@ -141,6 +141,7 @@ class Fingerprints:
     def _take(self, tensors: Iterable[tuple[Any, torch.Tensor]], step: int, first: bool = False) -> None:
         """`tensors` with their names, or with what their name is made of."""
         size = 0
+        new = False
         taken: list[Fingerprint] = []
         held: list[torch.Tensor] = []
         for name, tensor in tensors:
@@ -149,6 +150,7 @@ class Fingerprints:
                 if not _readable(tensor):
                     continue
                 known = self._new(name, tensor)
+                new = True
             size += known.words * known.width
             if size > MOST_BYTES:
                 break
@@ -158,9 +160,10 @@ class Fingerprints:
             held.append(tensor)
         for known, tensor, sums in zip(taken, held, _sums(taken, held), strict=True):
             known.step, known.version, known.sums = step, tensor._version, sums
+        if new:
+            self.taken = {key: each for key, each in self.taken.items() if each.tensor() is not None}
 
     def _new(self, name: Any, tensor: torch.Tensor) -> Fingerprint:
-        self.taken = {key: each for key, each in self.taken.items() if each.tensor() is not None}
         if not isinstance(name, str):
             kind, parameter = name
             mine = self._names.get(id(parameter), "a parameter")
