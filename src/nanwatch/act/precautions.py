@@ -66,9 +66,10 @@ class Precautions:
         alarms = () if self._early is None else self._early.see(facts)
         if self.last_good is not None and not NO_GOOD_STEP & set(facts.events):
             self._went_to = None
-            self._take_along(watcher)
-            self._rate_at.setdefault(facts.step, self._rate)
-            self.last_good.step(facts.step)
+            if watcher.updates.turned_up != self._known:
+                self._take_along(watcher)
+            if self.last_good.step(facts.step):
+                self._rate_at[facts.step] = self._rate
         return alarms
 
     def lower_after(self, alarms: Iterable[Alarm], watcher: Watcher) -> None:
@@ -127,16 +128,15 @@ class Precautions:
     def _take_along(self, watcher: Watcher) -> None:
         """The objects that training changes: models that were called, optimizers, schedules, scalers and
         averages. Looked for again when another optimizer has turned up."""
+        self._known = watcher.updates.turned_up
         optimizers = watcher.updates.active
-        if self.last_good is None or len(optimizers) == self._known:
-            return
-        self._known = len(optimizers)
         models = [e.call for e in watcher.recorder.tape.entries if isinstance(e.call, nn.Module)]
         schedules = [s for s in living(LRScheduler) if any(s.optimizer is o for o in optimizers)]
         scalers = [s for s in living(torch.amp.GradScaler) if s.is_enabled()]
         averages = [a for a in living(AveragedModel) if any(_alike(a.module, m) for m in models)]
         found: list[Any] = [*models, *optimizers, *schedules, *scalers, *averages]
-        self.last_good.add(*found)
+        if self.last_good is not None:
+            self.last_good.add(*found)
 
 
 def _alike(average: nn.Module, model: nn.Module) -> bool:

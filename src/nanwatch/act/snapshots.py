@@ -30,6 +30,7 @@ from nanwatch.act.training_state import (
 )
 from nanwatch.errors import NanwatchError
 from nanwatch.messages import say
+from nanwatch.tensors import compiled
 from nanwatch.watching.shield import describe, warn
 
 LAG = 3
@@ -79,10 +80,11 @@ class LastGood:
                 self._objects.append(thing)
                 self._last = None
 
-    def step(self, step: int) -> None:
-        """Takes a snapshot when one is due: at the first call, and whenever `every` steps are full."""
+    def step(self, step: int) -> bool:
+        """Takes a snapshot when one is due: at the first call, and whenever `every` steps are full. Whether
+        one was begun."""
         if self._closed or not self._is_due(step) or _is_capturing():
-            return
+            return False
         self._last = step
         self.wait()
         try:
@@ -93,8 +95,10 @@ class LastGood:
             work = threading.Thread(target=self._judge_and_keep, args=(id, state), name="nanwatch-last-good")
             work.start()
             self._working = work
+            return True
         except Exception as error:
             self._say_once("failed", say("snapshot.not_taken", step=step, error=describe(error)))
+            return False
 
     def rollback(self, random: bool = True, before: int | None = None) -> int:
         """Puts everything back as it was in the newest good snapshot, and returns its step. On several ranks
@@ -167,6 +171,7 @@ class LastGood:
     def _judge_and_keep(self, id: str, state: State) -> None:
         """In a thread of its own: the snapshot counts when it is finite and whole."""
         try:
+            compiled.stay_behind()
             bad = what_is_not_finite(state)
             if bad is not None:
                 self._spare = state.tensors

@@ -14,13 +14,18 @@ import os
 import platform
 import shutil
 import subprocess
+import threading
 import time
 from pathlib import Path
+
+import torch
 
 FLAGS = "-O3 -std=gnu11 -fopenmp-simd -fno-math-errno -fno-trapping-math -shared -fPIC -pthread"
 OPENMP = ("libgomp", "libiomp", "libomp")
 COMPILERS = ("cc", "gcc", "clang")
 SECONDS_BETWEEN_LOOKS = 0.05
+POLITE = 10
+"""How nice a thread is that may wait."""
 COMPILE_THEN_RENAME = """
 umask 077
 trap 'rm -f "$0"' EXIT
@@ -156,14 +161,34 @@ def _load(path: Path) -> ctypes.CDLL:
     return found
 
 
-def _team_of_torch() -> int | None:
-    """`GOMP_parallel` of the OpenMP library that torch runs its loops with, where there is exactly one."""
+def stay_behind() -> None:
+    """For a thread beside the training: its loops, torch's as well, run in itself alone, and it runs when the
+    training leaves it room. Where that cannot be had it runs as others do."""
+    torch.get_num_threads()  # sets this thread up as torch wants it
+    openmp = _openmp()
+    if openmp is not None:
+        openmp.omp_set_num_threads(1)  # of this thread
+    try:
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), POLITE)
+    except (OSError, AttributeError):
+        pass
+
+
+def _openmp() -> ctypes.CDLL | None:
+    """The OpenMP library that torch runs its loops with, where there is exactly one."""
     try:
         with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
             files = {line.split(maxsplit=5)[5].strip() for line in maps if "omp" in line and ".so" in line}
         (path,) = (file for file in files if os.path.basename(file).startswith(OPENMP))
-        return ctypes.cast(ctypes.CDLL(path).GOMP_parallel, ctypes.c_void_p).value
-    except (OSError, ValueError, AttributeError, IndexError):
+        return ctypes.CDLL(path)
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _team_of_torch() -> int | None:
+    try:
+        return ctypes.cast(_openmp().GOMP_parallel, ctypes.c_void_p).value  # type: ignore[union-attr]
+    except AttributeError:
         return None
 
 

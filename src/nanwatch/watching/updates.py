@@ -68,6 +68,11 @@ class Updates:
         living = {id(optimizer): optimizer for optimizer in self.optimizers}
         return [living[key] for key in self._made if key in living]
 
+    @property
+    def turned_up(self) -> int:
+        """How many optimizers have made an update."""
+        return len(self._made)
+
     # A step
 
     def begins(self, optimizer: Optimizer, args: Any, kwargs: Any, frame: Any) -> Any:
