@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from nanwatch.watching.watcher import Watcher
 
 
+_compiling, _jit_tracing = torch.compiler.is_dynamo_compiling, torch._C._get_tracing_state
+_this_thread = threading.get_ident
+
+
 class Following:
     """The taps of one watcher."""
 
@@ -70,11 +74,12 @@ class Following:
 
     def _ours(self) -> bool:
         """Whether a call is the program's own, on the thread that is watched."""
-        if not self._installed or torch.compiler.is_dynamo_compiling():
+        if not self._installed or _compiling():
             return False
-        if self._shield.busy or self._shield.broken or threading.get_ident() != self._home:
+        shield = self._shield
+        if shield.busy or shield.broken or _this_thread() != self._home:
             return False
-        return torch._C._get_tracing_state() is None  # torch.jit.trace would record what we do
+        return _jit_tracing() is None  # torch.jit.trace would record what we do
 
     def _follow_optimizers(self) -> None:
         run, updates = self._shield.run, self._program.updates

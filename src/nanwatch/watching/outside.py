@@ -85,7 +85,7 @@ class OutsideMode(TorchFunctionMode):
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if torch.compiler.is_dynamo_compiling():
+        if _compiling():
             return function(*args, **kwargs)
         if function in GETTERS:
             return function(*args, **kwargs)
@@ -120,14 +120,13 @@ class OutsideMode(TorchFunctionMode):
             self.handling = was
 
 
+_compiling = torch.compiler.is_dynamo_compiling
 _jit_tracing = torch._C._get_tracing_state
+_frame_callback = torch._C._dynamo.eval_frame.get_eval_frame_callback
 _in_transform = torch._C._functorch.peek_interpreter_stack
 """What a transform of torch.func does inside is done on wrapped tensors, which mean nothing afterwards."""
 
 
 def _in_compiled_code() -> bool:
     """Whether a function under torch.compile is running: its calls are the compiler's, not the program's."""
-    dynamo = sys.modules.get("torch._dynamo.eval_frame")
-    if dynamo is None:
-        return False
-    return torch._C._dynamo.eval_frame.get_eval_frame_callback() not in (None, False)
+    return _frame_callback() not in (None, False)

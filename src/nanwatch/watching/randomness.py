@@ -95,11 +95,12 @@ def numpy_state() -> Any:
 
 def numpy_words() -> Any:
     """The words of NumPy's generator as bytes; all of its state where it is not the usual one."""
-    global _numpy_seen
-    numpy = sys.modules.get("numpy.random")
-    if numpy is None:
-        return None
-    bits = numpy.mtrand._rand._bit_generator
+    global _mtrand, _numpy_seen
+    if _mtrand is None:
+        _mtrand = sys.modules.get("numpy.random.mtrand")
+        if _mtrand is None:
+            return None
+    bits = _mtrand._rand._bit_generator
     if _numpy_seen is None or _numpy_seen[0] is not bits:
         usual = type(bits).__name__ == "MT19937"
         _numpy_seen = bits, Twister(bits.ctypes.state_address) if usual else None
@@ -126,6 +127,8 @@ class Twister:
         return self._state
 
 
+_mtrand: Any = None
+"""NumPy's own module of its generator, once the program has loaded it."""
 _numpy_seen: tuple[Any, Twister | None] | None = None
 """NumPy's generator, and its memory."""
 

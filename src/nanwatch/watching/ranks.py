@@ -221,9 +221,11 @@ def meet(group: Any, where: str, patience: float) -> bool:
     return bool(store.get(answer) == b"together")
 
 
+_is_initialized = torch.distributed.is_initialized if torch.distributed.is_available() else bool
+
+
 def _several_ranks() -> bool:
-    distributed = torch.distributed
-    return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
+    return _is_initialized() and torch.distributed.get_world_size() > 1
 
 
 def _named(module: nn.Module, name: str) -> bool:

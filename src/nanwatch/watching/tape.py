@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from nanwatch.watching.randomness import GeneratorState, Rng
 from nanwatch.watching.stack import Stack
@@ -40,13 +41,15 @@ class Context:
 
     @staticmethod
     def now() -> Context:
-        grad, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+        grad, inference = _grad_is_on(), _inference_is_on()
         saving = _hooks_of_saving(False) if grad else None
-        if saving is not None or inference or torch._C._is_any_autocast_enabled():
+        if saving is not None or inference or _some_autocast_is_on():
             return Context(grad, inference, _autocast_now(), saving)
         return PLAIN_WITH_GRAD if grad else PLAIN_WITHOUT_GRAD
 
 
+_grad_is_on, _inference_is_on = torch.is_grad_enabled, torch.is_inference_mode_enabled
+_some_autocast_is_on = torch._C._is_any_autocast_enabled
 _hooks_of_saving = torch._C._autograd._top_saved_tensors_default_hooks
 
 PLAIN_WITH_GRAD = Context(True, False, ())
@@ -224,6 +227,8 @@ PLAIN = (
 
 def tensors_in(value: Any) -> list[torch.Tensor]:
     """Every tensor in nested containers, dataclasses and plain objects."""
+    if isinstance(value, Tensor):
+        return [value]
     found: list[torch.Tensor] = []
     _collect(value, found, DEEPEST, set())
     return found
