@@ -104,10 +104,11 @@ def isfinite_hooks(model: nn.Module) -> Iterator[None]:
         handle.remove()
 
 
-def ways(device: torch.device, compiled: bool) -> dict[str, Watch]:
+def ways(task: Task, device: torch.device, compiled: bool) -> dict[str, Watch]:
     found: dict[str, Watch] = {"nanwatch, host mode": nanwatch_in("host")}
     if device.type == "cpu":
-        found["nanwatch, survive, snapshots"] = surviving
+        if task.is_quick:
+            found["nanwatch, survive, snapshots"] = surviving
     else:
         found["nanwatch, device mode"] = nanwatch_in("device")
     if not compiled:
@@ -163,7 +164,7 @@ def measure(
 ) -> list[dict[str, Any]]:
     torch.manual_seed(0)
     model = task.build().to(device)
-    chosen = {name: way for name, way in ways(device, compiled).items() if only in name}
+    chosen = {name: way for name, way in ways(task, device, compiled).items() if only in name}
     trainer = Trainer(task, model, device, compiled)
     trainer.train(3)
     timed: dict[str, list[tuple[float, float, float]]] = {name: [] for name in chosen}

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -183,3 +186,42 @@ def test_inference_on_cuda(tmp_path: Path) -> None:
         for x, _ in batches(5, bad=2):
             model(x)
     assert (caught.value.incident.step, caught.value.incident.birth.op) == (2, "aten.sqrt.default")
+
+
+ON_THE_CPU = """
+import json, os, sys, torch, nanwatch
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+with nanwatch.watch(dir=sys.argv[1], policy="skip"):
+    for step in range(4):
+        x = torch.randn(8, 4)
+        loss = (torch.log(x.abs() * (step != 2)) * model(x)).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+assert not torch.cuda.is_initialized()
+child = os.fork()
+if not child:
+    os._exit(0 if float(torch.ones(3, device="cuda").sum()) == 3 else 1)
+_, status = os.waitpid(child, 0)
+assert status == 0, "a forked process could not use the GPU"
+"""
+
+
+def test_a_program_on_the_cpu_is_not_made_to_use_the_gpu(tmp_path: Path) -> None:
+    """Its own processes, forked later, could not use it any more; an incident does not begin to, either."""
+    (tmp_path / "program.py").write_text(ON_THE_CPU)
+    run = [sys.executable, str(tmp_path / "program.py"), str(tmp_path / "run")]
+    done = subprocess.run(run, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["devices"] == ["cpu"]
+    assert list((tmp_path / "run" / "incidents").iterdir())
+
+
+def test_the_gpus_in_use_are_written_down(tmp_path: Path) -> None:
+    model = Net().cuda()
+    with nanwatch.watch(dir=tmp_path / "run"):
+        train(model, torch.optim.SGD(model.parameters(), 0.1), batches(2, None))
+    written = json.loads((tmp_path / "run" / "run.json").read_text())["devices"]
+    assert written == ["cpu", *(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))]

@@ -11,6 +11,7 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -25,11 +26,11 @@ from nanwatch.act.saved_state import BadTensor
 from nanwatch.adapters import micro_batches
 from nanwatch.adapters.died_of import behind
 from nanwatch.adapters.explaining import explained
-from nanwatch.adapters.run_record import describe_run, now, sentence_of
+from nanwatch.adapters.run_record import describe_run, devices_in_use, now, sentence_of
 from nanwatch.adapters.unhurried import unhurried
 from nanwatch.errors import NanwatchError, NonFiniteError
 from nanwatch.messages import say
-from nanwatch.records import Incident, StepFacts
+from nanwatch.records import Incident, Run, StepFacts
 from nanwatch.replay.live import FIRST_SECONDS, SHARE, LiveTracer
 from nanwatch.replay.locate import locate
 from nanwatch.replay.located import Located
@@ -48,6 +49,9 @@ SNAPSHOT_EVERY = 100
 
 MOST_CHECKPOINTS = 3
 """Bad checkpoints that are looked into as long as none turns out to be an incident."""
+
+FIRST_STEPS = 4
+"""By then a program that uses a GPU does."""
 
 MOST_LOCATED = 10
 """Incidents of one run that are traced and written in full; later ones are counted."""
@@ -84,6 +88,8 @@ class Session:
         self.warnings: list[Alarm] = []
         self.stopped_by_incident = False
         self.folder: RunFolder | None = None
+        self._run: Run | None = None
+        """What was written of the run, as long as it may still begin to use a GPU."""
         self._log_broken = False
         self._gated = False
         self._checkpoints_to_look_at = MOST_CHECKPOINTS
@@ -122,6 +128,7 @@ class Session:
             if self.precautions is not None:
                 self.precautions.close()
             if self.folder is not None:
+                self._note_devices()
                 self._write(self.folder.close)
             if self.skipped > 1 and not self._said_skipped:
                 self._said_skipped = True
@@ -150,11 +157,19 @@ class Session:
             if sentence is not None:
                 warn(sentence)
             if self.folder is not None and self.rank == 0:
-                run = describe_run(command, str(policy))
-                self._write(self.folder.write_run, run)
+                self._run = describe_run(command, str(policy))
+                self._write(self.folder.write_run, self._run)
         except Exception as error:
             self.folder = None
             warn(say("watch.folder_lost", path=folder, fallback="-", why=describe(error)))
+
+    def _note_devices(self) -> None:
+        """The GPUs that the program has begun to use since the run was described."""
+        run = self._run
+        if run is not None and self.folder is not None and torch.cuda.is_initialized():
+            self._run = None
+            if (devices := devices_in_use()) != run.devices:
+                self._write(self.folder.write_run, replace(run, devices=devices))
 
     def _write(self, work: Any, *args: Any) -> None:
         """Writing may fail at any time (a full disk): then say so once and go on without."""
@@ -180,6 +195,8 @@ class Session:
 
     def _log(self, facts: StepFacts) -> None:
         self.history.append(facts)
+        if facts.step < FIRST_STEPS:
+            self._note_devices()
         if self.precautions is not None:
             self._look_ahead(self.precautions, facts)
         if self.folder is not None and not self._log_broken:
@@ -225,6 +242,7 @@ class Session:
             located.notes.append(say("watch.skipping_helps_nothing"))
         located.notes += micro_batches.said_of(trouble, decided, self.watcher)
         incident = self._incident(located, action_of(decided), trouble.seen_in)
+        self._note_devices()
         incident, path = self._settle(incident, trouble, located)
         if decided == "raise":
             self.stopped_by_incident = True

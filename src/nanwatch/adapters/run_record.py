@@ -14,14 +14,18 @@ from nanwatch.version import __version__
 
 
 def describe_run(command: tuple[str, ...], policy: str) -> Run:
-    devices = ["cpu"]
-    if torch.cuda.is_available():
-        devices += [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     versions = {"nanwatch": __version__, "torch": str(torch.__version__), "python": platform.python_version()}
     if torch.version.cuda:
         versions["cuda"] = torch.version.cuda
     world = int(os.environ.get("WORLD_SIZE", "1"))
-    return Run(command, now(), versions, tuple(devices), world, policy)
+    return Run(command, now(), versions, devices_in_use(), world, policy)
+
+
+def devices_in_use() -> tuple[str, ...]:
+    """GPUs only where the program has begun to use them: to ask for their names is to begin, and after that
+    its own processes could not be forked any more."""
+    gpus = range(torch.cuda.device_count() if torch.cuda.is_initialized() else 0)
+    return ("cpu", *map(torch.cuda.get_device_name, gpus))
 
 
 def now() -> str:

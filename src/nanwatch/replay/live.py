@@ -102,7 +102,7 @@ _jit_tracing = torch._C._get_tracing_state
 
 
 def _capturing() -> bool:
-    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
 def _sends_to_host(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -49,7 +49,7 @@ class Copy:
 
 
 def applies(case: Case) -> bool:
-    return torch.cuda.is_available() and any(
+    return torch.cuda.is_initialized() and any(
         t.is_cuda for e in case.tape.entries for t in tensors_in((e.args, e.kwargs, e.outputs))
     )
 
