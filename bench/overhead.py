@@ -111,7 +111,7 @@ def ways(task: Task, device: torch.device, compiled: bool) -> dict[str, Watch]:
             found["nanwatch, survive, snapshots"] = surviving
     else:
         found["nanwatch, device mode"] = nanwatch_in("device")
-    if not compiled:
+    if not compiled and task.is_quick:
         found["torch detect_anomaly"] = anomaly
         found["isfinite hook on each module"] = isfinite_hooks
         with contextlib.suppress(ImportError):

@@ -194,6 +194,11 @@ torch.manual_seed(0)
 model = torch.nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), 0.1)
 with nanwatch.watch(dir=sys.argv[1], policy="skip"):
+    child = os.fork()
+    if not child:
+        os._exit(0 if float(torch.ones(3, device="cuda").sum()) == 3 else 1)
+    _, status = os.waitpid(child, 0)
+    assert status == 0, "a forked process could not use the GPU"
     for step in range(4):
         x = torch.randn(8, 4)
         loss = (torch.log(x.abs() * (step != 2)) * model(x)).mean()
@@ -201,16 +206,11 @@ with nanwatch.watch(dir=sys.argv[1], policy="skip"):
         loss.backward()
         optimizer.step()
 assert not torch.cuda.is_initialized()
-child = os.fork()
-if not child:
-    os._exit(0 if float(torch.ones(3, device="cuda").sum()) == 3 else 1)
-_, status = os.waitpid(child, 0)
-assert status == 0, "a forked process could not use the GPU"
 """
 
 
 def test_a_program_on_the_cpu_is_not_made_to_use_the_gpu(tmp_path: Path) -> None:
-    """Its own processes, forked later, could not use it any more; an incident does not begin to, either."""
+    """Else processes that it forks could not use it any more. An incident does not begin to, either."""
     (tmp_path / "program.py").write_text(ON_THE_CPU)
     run = [sys.executable, str(tmp_path / "program.py"), str(tmp_path / "run")]
     done = subprocess.run(run, capture_output=True, text=True, timeout=300)

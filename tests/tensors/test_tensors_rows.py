@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from nanwatch.tensors import compiled
 from nanwatch.tensors.cpu import TYPE_NUMBERS
-from nanwatch.tensors.rows import _describe, rows_of
+from nanwatch.tensors.rows import DESCRIBE, rows_of
 
 pytestmark = pytest.mark.skipif(
-    not compiled.wait_until_ready() or _describe() is None, reason="no compiler, or an older torch"
+    not compiled.wait_until_ready() or DESCRIBE is None, reason="no compiler, or an older torch"
 )
 
 SHAPES = st.lists(st.integers(0, 4), max_size=4)

@@ -8,7 +8,6 @@ plain, the answer is None, and the caller looks at each by itself.
 from __future__ import annotations
 
 import ctypes
-import functools
 from array import array
 from typing import Any, NamedTuple
 
@@ -53,8 +52,7 @@ class Rows(NamedTuple):
 
 def rows_of(library: Any, tensors: list[Tensor]) -> Rows | None:
     """No torch op is called, so neither a mode nor a level of functorch nor autograd can notice."""
-    describe = _describe()
-    if not describe or _some_function_mode_is_on() or not PLAIN_TYPES.issuperset(map(type, tensors)):
+    if not DESCRIBE or _some_function_mode_is_on() or not PLAIN_TYPES.issuperset(map(type, tensors)):
         return None
     if not tensors or not tensors[0].is_cpu:
         return None
@@ -64,13 +62,12 @@ def rows_of(library: Any, tensors: list[Tensor]) -> Rows | None:
     try:
         if any(map(Tensor.storage_offset, tensors)):
             return None  # of memory that was given back, torch would tell the offset as the address
-        plain = library.nanwatch_rows(describe, objects.buffer_info()[0], count, *rows.places)
+        plain = library.nanwatch_rows(DESCRIBE, objects.buffer_info()[0], count, *rows.places)
     except Exception:  # one that torch cannot describe: sparse, nested, wrapped
         return None
     return rows if plain == count else None
 
 
-@functools.cache
 def _describe() -> int | None:
     """The address of torch's function, which takes a tensor and fills in a description of it."""
     capsule = getattr(Tensor, "__dlpack_c_exchange_api__", None)
@@ -79,3 +76,6 @@ def _describe() -> int | None:
     kind = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
     table = _Table.from_address(kind(("PyCapsule_GetPointer", ctypes.pythonapi))(capsule, NAME))
     return table.describe if table.major == VERSION else None
+
+
+DESCRIBE = _describe()

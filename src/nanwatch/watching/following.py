@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from nanwatch.watching.watcher import Watcher
 
 
-_compiling, _jit_tracing = torch.compiler.is_dynamo_compiling, torch._C._get_tracing_state
-_this_thread = threading.get_ident
+_jit_tracing, _this_thread = torch._C._get_tracing_state, threading.get_ident
 
 
 class Following:
@@ -74,7 +73,7 @@ class Following:
 
     def _ours(self) -> bool:
         """Whether a call is the program's own, on the thread that is watched."""
-        if not self._installed or _compiling():
+        if not self._installed or torch.compiler.is_dynamo_compiling():  # by this very name, for Dynamo
             return False
         shield = self._shield
         if shield.busy or shield.broken or _this_thread() != self._home:

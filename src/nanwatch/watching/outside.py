@@ -85,7 +85,7 @@ class OutsideMode(TorchFunctionMode):
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if _compiling():
+        if torch.compiler.is_dynamo_compiling():  # by this very name, for Dynamo
             return function(*args, **kwargs)
         if function in GETTERS:
             return function(*args, **kwargs)
@@ -120,7 +120,6 @@ class OutsideMode(TorchFunctionMode):
             self.handling = was
 
 
-_compiling = torch.compiler.is_dynamo_compiling
 _jit_tracing = torch._C._get_tracing_state
 _frame_callback = torch._C._dynamo.eval_frame.get_eval_frame_callback
 _in_transform = torch._C._functorch.peek_interpreter_stack
