@@ -52,9 +52,11 @@ class Rows(NamedTuple):
 
 def rows_of(library: Any, tensors: list[Tensor]) -> Rows | None:
     """No torch op is called, so neither a mode nor a level of functorch nor autograd can notice."""
-    if not DESCRIBE or _some_function_mode_is_on() or not PLAIN_TYPES.issuperset(map(type, tensors)):
+    if not DESCRIBE or not tensors or _some_function_mode_is_on():
         return None
-    if not tensors or not tensors[0].is_cpu:
+    if type(tensors[0]) not in PLAIN_TYPES or not tensors[0].is_cpu:
+        return None  # the usual reason, asked of one
+    if not PLAIN_TYPES.issuperset(map(type, tensors)):
         return None
     count = len(tensors)
     objects = array("q", map(id, tensors))
