@@ -60,6 +60,8 @@ class Task:
     autocast: torch.dtype | None = None
     is_quick: bool = True
     """A hundred steps take seconds, not minutes."""
+    repeats: int = 1
+    """Measurements in a round: where others use the machine, many short ones tell more than a long one."""
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         with torch.autocast(x.device.type, dtype=self.autocast, enabled=self.autocast is not None):
@@ -81,14 +83,15 @@ def _pictures(device: torch.device) -> tuple[Tensor, Tensor]:
 
 def cpu_tasks() -> list[Task]:
     return [
-        Task("GPT 4x128, batch 8x64", lambda: GPT(4, 128, 4, 512, 64), _tokens(512, 8, 64), 10),
-        Task("MLP 784-1024-1024-10, batch 512", mlp, _pictures, 10),
+        Task("GPT 4x128, batch 8x64", lambda: GPT(4, 128, 4, 512, 64), _tokens(512, 8, 64), 4, repeats=8),
+        Task("MLP 784-1024-1024-10, batch 512", mlp, _pictures, 4, repeats=8),
         Task(
             "GPT 6x384, batch 4x256",
             lambda: GPT(6, 384, 6, 512, 256),
             _tokens(512, 4, 256),
-            3,
+            2,
             is_quick=False,
+            repeats=2,
         ),
     ]
 

@@ -4,11 +4,12 @@
     python -m bench.overhead --rounds 12 --json overhead.json
     python -m bench.overhead --only nanwatch
 
-In every round each way trains the model for a few steps, between two times as many unwatched ones of the
-same model: one ratio. The middle one of all rounds is shown, with the two between which half of them lie, so
-that what else the machine does can be seen; and, as "quiet", the ratio of the two quickest quarters, watched
-and not, which counts only the moments in which the machine did little else. nanwatch is measured as it is
-between two of its audits: sentinel, recorder and run folder. The audit's share of the time (1%) comes on top.
+In every round each way trains the model for a few steps, once or several times, each between two times as
+many unwatched ones of the same model: one ratio. The middle one of all is shown, with the two between which
+half of them lie, so that what else the machine does can be seen; and, as "quiet", the ratio of the two
+quickest quarters, watched and not, which counts only the moments in which the machine did little else.
+nanwatch is measured as it is between two of its audits: sentinel, recorder and run folder. The audit's share
+of the time (1%) comes on top.
 """
 
 from __future__ import annotations
@@ -174,9 +175,11 @@ def measure(
                 continue
             steps = LONG if way is surviving else task.steps
             before = trainer.seconds(bare, steps)
-            watched = trainer.seconds(way, steps)
-            after = trainer.seconds(bare, steps)
-            timed[name].append((before, watched, after))
+            for _ in range(task.repeats if steps == task.steps and name.startswith("nanwatch") else 1):
+                watched = trainer.seconds(way, steps)
+                after = trainer.seconds(bare, steps)
+                timed[name].append((before, watched, after))
+                before = after
         print(f"\r{task.name}: round {round_number + 1} of {rounds}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     what = {
@@ -196,12 +199,12 @@ def ratios(timed: list[tuple[float, float, float]]) -> dict[str, Any]:
         "middle_half": [round(q, 3) for q in statistics.quantiles(found, n=4)[::2]],
         "quiet": round(quiet / statistics.quantiles(unwatched, n=4)[0], 3),
         "unwatched_ms": round(1000 * statistics.median(unwatched), 3),
-        "rounds": len(timed),
+        "ratios": len(timed),
     }
 
 
 def show(rows: list[dict[str, Any]]) -> None:
-    print(f"\ntorch {torch.__version__}; ratio to the unwatched step: the middle one of all rounds, the two")
+    print(f"\ntorch {torch.__version__}; ratio to the unwatched step: the middle one of all, the two")
     print("between which half of them lie, and that of the quickest quarters")
     last = None
     for row in rows:
@@ -212,7 +215,7 @@ def show(rows: list[dict[str, Any]]) -> None:
             print(f"  {'unwatched':38} {row['unwatched_ms']} ms")
         low, high = row["middle_half"]
         middle = f"x{row['ratio']:.3f}  ({low:.3f} to {high:.3f})"
-        print(f"  {row['way']:38} {middle}  quiet x{row['quiet']:.3f}, {row['rounds']} rounds")
+        print(f"  {row['way']:38} {middle}  quiet x{row['quiet']:.3f}, {row['ratios']} ratios")
 
 
 def main() -> None:
