@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -105,3 +107,25 @@ def test_the_op_is_one_node_of_a_full_graph() -> None:
 
 def test_the_op_passes_the_checks_of_torch() -> None:
     torch.library.opcheck(torch.ops.nanwatch.statistics.default, (torch.randn(5, 3),))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a priority is a process's")
+def test_a_thread_that_stays_behind_leaves_the_others_as_they_are() -> None:
+    seen: list[tuple[int, int]] = []
+
+    def now() -> tuple[int, int]:
+        return torch.get_num_threads(), os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    def beside() -> None:
+        compiled.stay_behind()
+        seen.append(now())
+
+    before = now()
+    thread = threading.Thread(target=beside)
+    thread.start()
+    thread.join()
+    assert now() == before
+    threads, priority = seen[0]
+    assert priority >= compiled.POLITE and threads <= before[0]
+    if compiled._openmp() is not None:
+        assert threads == 1

@@ -8,12 +8,14 @@ tests and scans. `NANWATCH_NO_CC=1` switches all of it off.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import os
 import platform
 import shutil
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -168,10 +170,9 @@ def stay_behind() -> None:
     openmp = _openmp()
     if openmp is not None:
         openmp.omp_set_num_threads(1)  # of this thread
-    try:
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), POLITE)
-    except (OSError, AttributeError):
-        pass
+    if sys.platform == "linux":  # elsewhere a priority is a process's, and a thread's number is another one's
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), POLITE)
 
 
 def _openmp() -> ctypes.CDLL | None:
