@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import hashlib
 import os
 import platform
@@ -175,8 +176,10 @@ def stay_behind() -> None:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), POLITE)
 
 
+@functools.cache
 def _openmp() -> ctypes.CDLL | None:
-    """The OpenMP library that torch runs its loops with, where there is exactly one."""
+    """The OpenMP library that torch runs its loops with, where there is exactly one. It is looked for once:
+    the list of what a process has loaded is long."""
     try:
         with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
             files = {line.split(maxsplit=5)[5].strip() for line in maps if "omp" in line and ".so" in line}
