@@ -44,7 +44,9 @@ class Precautions:
     ) -> None:
         """`kept`: objects of the program that go back with the rest."""
         self._policy = policy
-        self.last_good = LastGood(*kept, every=every, dir=folder) if policy.rollbacks else None
+        self.last_good = (
+            LastGood(*kept, every=every, dir=folder, disk_rests=True) if policy.rollbacks else None
+        )
         self._early = EarlyWarning() if warnings else None
         self._rate = 1.0
         """The learning rates of the run are this times the program's."""

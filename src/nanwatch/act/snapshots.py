@@ -6,19 +6,22 @@ it, in memory or on disk.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from nanwatch.act.resting_disk import RestingDisk
 from nanwatch.act.snapshot_files import OnDisk
 from nanwatch.act.snapshot_ranks import Ranks, are_to_come
+from nanwatch.act.snapshot_shelf import InMemory, Shelf
 from nanwatch.act.training_state import (
     State,
     Unfit,
@@ -31,6 +34,7 @@ from nanwatch.act.training_state import (
 from nanwatch.errors import NanwatchError
 from nanwatch.messages import say
 from nanwatch.tensors import compiled
+from nanwatch.tensors.plain_dispatch import plain_dispatch
 from nanwatch.watching.shield import describe, warn
 
 LAG = 3
@@ -46,11 +50,20 @@ class LastGood:
     """
 
     def __init__(
-        self, *objects: Any, every: int = 100, dir: str | os.PathLike[str] | None = None, keep: int = 2
+        self,
+        *objects: Any,
+        every: int = 100,
+        dir: str | os.PathLike[str] | None = None,
+        keep: int = 2,
+        disk_rests: bool = False,
     ) -> None:
+        """`disk_rests`: not every snapshot is written, if that would take more than a small share of the
+        time. Those in between lie in memory."""
         _check_number("every", every, 1)
         _check_number("keep", keep, 1)
-        self._every, self._keep = every, keep
+        if type(disk_rests) is not bool:
+            raise NanwatchError(say("snapshot.yes_or_no", name="disk_rests", value=disk_rests))
+        self._every, self._keep, self._disk_rests = every, keep, disk_rests
         self._objects: list[Any] = []
         self._said: set[str] = set()
         self._last: int | None = None
@@ -67,6 +80,8 @@ class LastGood:
         """Host memory of a snapshot that is no longer needed there, for the next one."""
         self._ranks: Ranks
         self._kept: Shelf | None = None
+        self._lasting: Shelf
+        """Where snapshots stay; others may be kept elsewhere for a while."""
         if not are_to_come():
             self._open()
 
@@ -133,11 +148,13 @@ class LastGood:
             self._working = None
 
     def close(self) -> None:
-        """Waits for the snapshot that is being written, and takes no more."""
+        """Waits for the snapshot that is being written, and takes no more. With `dir` the newest is on
+        disk then."""
         self.wait()
         if not self._closed:
             self._closed = True
             if self._kept is not None:
+                self._write_newest()
                 self._kept.close()
 
     def __enter__(self) -> LastGood:
@@ -154,8 +171,11 @@ class LastGood:
             return
         self._ranks = Ranks()
         kept: Shelf = InMemory()
+        self._lasting = kept
         if self._folder is not None:
-            kept = OnDisk(self._folder, self._ranks.rank, self._ranks.size)
+            self._lasting = kept = disk = OnDisk(self._folder, self._ranks.rank, self._ranks.size)
+            if self._disk_rests and self._ranks.size == 1:  # several hold the same ones
+                kept = RestingDisk(disk)
         newest = max((int(id.split("-")[0]) for id in kept.ids()), default=0)
         self._generation = f"{self._ranks.generation(newest):019d}"
         self._kept = kept
@@ -185,23 +205,39 @@ class LastGood:
             self._said -= {"not finite", "failed"}
             self._written.append(id)
             self._ranks.tell(self._written)
-            self._drop_old(state.signature())
+            self._drop_old(state)
         except Exception as error:
             self._say_once("failed", say("snapshot.not_kept", step=state.step, error=describe(error)))
 
-    def _drop_old(self, signature: str) -> None:
-        """All but the newest `keep` that every rank has, and newer ones that others may be writing. Those of
-        earlier runs go when this run has enough; those of another model stay."""
-        ids = self._shelf.ids()
+    def _drop_old(self, newest: State) -> None:
+        """All but the newest `keep` that every rank has, as many that will stay, and newer ones that others
+        may be writing. Those of earlier runs go when this run has enough; those of another model stay."""
+        ids, lasting = self._shelf.ids(), self._lasting.ids()
         mine = [id for id in ids if id in self._written]
         common = self._ranks.written_by_all(mine)
+        staying = [id for id in common if id in lasting][: self._keep]
         pending = [id for id in mine if not common or id > common[0]]
-        needed = {*common[: self._keep], *pending[: max(LAG, self._keep)]}
-        enough = len(common) >= self._keep
+        needed = {*common[: self._keep], *staying, *pending[: max(LAG, self._keep)]}
+        enough = len(staying) == self._keep
         for id in ids:
-            if id not in needed and (id in mine or (enough and self._shelf.is_of(id, signature))):
+            if id not in needed and (id in mine or (enough and self._shelf.is_of(id, newest.signature()))):
                 self._spare = self._shelf.drop(id) or self._spare
         self._written = [id for id in mine if id in needed]
+
+    def _write_newest(self) -> None:
+        """To disk, if it lies in memory only."""
+        try:
+            newest = next(iter(self._shelf.ids()), None)
+            if newest is None or newest in self._lasting.ids():
+                return
+            state = self._shelf.get(newest)
+            with plain_dispatch():
+                self._lasting.put(newest, state)
+        except Exception as error:
+            warn(say("snapshot.last_not_written", error=describe(error)))
+            return
+        with contextlib.suppress(OSError):
+            self._drop_old(state)
 
     def _usable(self, id: str) -> State | None:
         """The snapshot, if it is whole, finite, and of these objects."""
@@ -232,47 +268,6 @@ class LastGood:
         if what not in self._said:
             self._said.add(what)
             warn(sentence)
-
-
-class Shelf(Protocol):
-    """Where snapshots are kept: each whole, or not there. `put` and `drop` return host memory now free."""
-
-    def ids(self) -> list[str]: ...
-    def put(self, id: str, state: State) -> dict[str, Tensor]: ...
-    def get(self, id: str) -> State: ...
-    def drop(self, id: str) -> dict[str, Tensor]: ...
-    def is_of(self, id: str, signature: str) -> bool: ...
-    def describe(self, id: str) -> str: ...
-    def close(self) -> None: ...
-
-
-class InMemory:
-    """Snapshots in host memory, gone with the process."""
-
-    def __init__(self) -> None:
-        self._states: dict[str, State] = {}
-
-    def ids(self) -> list[str]:
-        return sorted(self._states, reverse=True)
-
-    def put(self, id: str, state: State) -> dict[str, Tensor]:
-        self._states[id] = state
-        return {}
-
-    def get(self, id: str) -> State:
-        return self._states[id]
-
-    def drop(self, id: str) -> dict[str, Tensor]:
-        return self._states.pop(id).tensors
-
-    def is_of(self, id: str, signature: str) -> bool:
-        return True
-
-    def describe(self, id: str) -> str:
-        return say("screen.step", step=self._states[id].step)
-
-    def close(self) -> None:
-        self._states.clear()
 
 
 def _flat(objects: Iterable[Any]) -> Iterator[Any]:

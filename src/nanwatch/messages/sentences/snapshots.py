@@ -5,6 +5,10 @@ SENTENCES: dict[str, tuple[str, str]] = {
         "nanwatch.LastGood: {name} is {value}, a whole number of {least} or more was expected.",
         "nanwatch.LastGood：{name} 的取值是 {value}，这里需要不小于 {least} 的整数。",
     ),
+    "snapshot.yes_or_no": (
+        "nanwatch.LastGood: {name} is {value}, True or False was expected.",
+        "nanwatch.LastGood：{name} 的取值是 {value}，这里需要 True 或 False。",
+    ),
     "snapshot.not_an_object": (
         "nanwatch.LastGood was given a {found}; a model, an optimizer, or another object with state_dict "
         "and load_state_dict was expected, for example: nanwatch.LastGood(model, optimizer, scheduler)",
@@ -31,6 +35,17 @@ SENTENCES: dict[str, tuple[str, str]] = {
         "before it are untouched, and the next one is tried when it is due.",
         "nanwatch：第 {step} 步的快照无法保存（{error}）。训练继续，之前的快照不受影响，下一次到期时会再次尝"
         "试。",
+    ),
+    "snapshot.not_written": (
+        "nanwatch: the snapshot of step {step} could not be written to disk ({error}). It is kept in memory, "
+        "and the disk is tried again when the next one is due.",
+        "nanwatch：第 {step} 步的快照无法写入磁盘（{error}）。它保存在内存中，下一次到期时会再次尝试写入磁"
+        "盘。",
+    ),
+    "snapshot.last_not_written": (
+        "nanwatch: the newest snapshot could not be written to disk ({error}). A new process would go back "
+        "to an older one.",
+        "nanwatch：最新的快照无法写入磁盘（{error}）。新的进程只能回退到更早的快照。",
     ),
     "snapshot.not_finite": (
         "nanwatch: no snapshot at step {step}: {name} holds NaN or Inf. The last good snapshots are kept.",
