@@ -7,7 +7,9 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -119,6 +121,31 @@ def test_nothing_is_said_about_optimizers_that_take_turns(told_apart_by: str) ->
 def test_whatever_a_record_holds_it_is_taken(values: list[float | str | None], lr: list[float]) -> None:
     for alarm in heard(StepFacts(s, v, v, tuple(lr), events=CALLS) for s, v in enumerate(values)):
         assert alarm.sentence()
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    parts=st.lists(
+        st.tuples(st.floats(0.5, 3.0), st.integers(1, 40), st.sampled_from([1e-3, 1e-4, 5e-4])), max_size=8
+    ),
+    odd=st.dictionaries(st.integers(0, 200), st.sampled_from([math.inf, math.nan, 0.0, 1e7, None, "nan"])),
+    noise=st.floats(0, 0.3),
+    seed=st.integers(0, 9),
+)
+def test_steps_that_wait_for_each_other_are_heard_like_steps_that_come_alone(
+    parts: list[tuple[float, int, float]], odd: dict[int, Any], noise: float, seed: int
+) -> None:
+    losses, rates = [1.0], [1e-3]
+    for factor, steps, rate in parts:
+        for _ in range(steps):
+            losses.append(min(losses[-1] * factor, 1e30))
+            rates.append(rate)
+    steps = run(losses, noise, seed, rates.__getitem__)
+    steps = [replace(f, loss=odd[f.step]) if f.step in odd else f for f in steps]
+
+    waiting, at_once = EarlyWarning(), EarlyWarning()
+
+    assert [waiting.see(facts) for facts in steps] == [at_once._see(facts) for facts in steps]
 
 
 # A rise

@@ -45,6 +45,10 @@ USUAL_SCALE = 16
 """log2 of the scale that GradScaler begins with."""
 OTHER_OPTIMIZER = 2.5
 """Rates this many times apart, and coming in turns, belong to several optimizers."""
+MOST_WAITING = 16
+"""Steps that are looked at together, when none of them stands out: one by one they cost five times as much."""
+WATCHFUL = 8
+"""So many steps after one that stood out are looked at each by itself. (No rise is told of later than that.)"""
 RATE_DROP = 0.7
 MOST_TURNS = 4
 MOST_MODULES = 64
@@ -105,8 +109,34 @@ class EarlyWarning:
         self._falling = False
         self._scaler_has_stepped = False
         self._quiet_until = 0
+        self._waiting: list[StepFacts] = []
+        self._highest_loss = self._highest_norm = 0.0
+        self._watchful = 0
 
     def see(self, facts: StepFacts) -> tuple[Alarm, ...]:
+        """The warnings that this step gives rise to: as if each step were looked at when it comes."""
+        waiting = self._waiting
+        waiting.append(facts)
+        if len(waiting) < MOST_WAITING and not self._stands_out(facts):
+            return ()
+        self._waiting = []
+        return tuple(alarm for each in waiting for alarm in self._see(each))
+
+    def _stands_out(self, facts: StepFacts) -> bool:
+        """Whether a step may give rise to a warning: it, or one just before it, is above all that were."""
+        loss, norm = facts.loss, facts.grad_norm
+        if facts.facts or facts.scale is not None or len(self._turns) != 1 or not self._by_calls:
+            return True
+        if type(loss) is not float or type(norm) is not float:
+            return True
+        if abs(loss) > self._highest_loss or norm > self._highest_norm:
+            self._highest_loss = max(self._highest_loss, abs(loss) if math.isfinite(loss) else 0.0)
+            self._highest_norm = max(self._highest_norm, norm if math.isfinite(norm) else 0.0)
+            self._watchful = WATCHFUL
+        self._watchful -= 1
+        return self._watchful >= 0 or "scaler-step" in facts.events
+
+    def _see(self, facts: StepFacts) -> tuple[Alarm, ...]:
         turn = self._turn_of(facts)
         turn.add(facts)
         ranges = facts.facts.get("range_used")
