@@ -46,9 +46,9 @@ USUAL_SCALE = 16
 OTHER_OPTIMIZER = 2.5
 """Rates this many times apart, and coming in turns, belong to several optimizers."""
 MOST_WAITING = 16
-"""Steps that are looked at together, when none of them stands out: one by one they cost five times as much."""
+"""Steps that are looked at together when none of them stands out: one by one they cost five times as much."""
 WATCHFUL = 8
-"""So many steps after one that stood out are looked at each by itself. (No rise is told of later than that.)"""
+"""So many steps after one that stood out are looked at each by itself: no rise is told of later."""
 RATE_DROP = 0.7
 MOST_TURNS = 4
 MOST_MODULES = 64

@@ -206,9 +206,10 @@ class Session:
         """Snapshots and early warnings; if they fail, the watch goes on without."""
         try:
             alarms = precautions.step_done(facts, self.watcher)
-            for alarm in alarms:
-                self._warn_early(alarm)
-            precautions.lower_after(alarms, self.watcher)
+            if alarms:
+                for alarm in alarms:
+                    self._warn_early(alarm)
+                precautions.lower_after(alarms, self.watcher)
         except Exception as error:
             self.precautions = None
             warn(say("watch.no_precautions", why=describe(error)))

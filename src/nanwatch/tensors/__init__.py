@@ -11,7 +11,7 @@ ready, and where there is no compiler, torch does the same more slowly. `wait_un
 """
 
 from nanwatch.tensors.compiled import wait_until_ready
-from nanwatch.tensors.gradients import norm_and_verdict, norms_by_device
+from nanwatch.tensors.gradients import norm_and_verdict, norms_by_device, numbers_and_norm
 from nanwatch.tensors.measure import many_numbers, numbers
 from nanwatch.tensors.statistics_op import FIELDS, statistics
 from nanwatch.tensors.verdict import is_finite
@@ -23,6 +23,7 @@ __all__ = [
     "norm_and_verdict",
     "norms_by_device",
     "numbers",
+    "numbers_and_norm",
     "statistics",
     "wait_until_ready",
 ]

@@ -156,9 +156,9 @@ def _load(path: Path) -> ctypes.CDLL:
     found.nanwatch_bytes.argtypes = [pointer, count, pointer]
     found.nanwatch_checksums.argtypes = [pointer, pointer, pointer, count, pointer, small]
     with_lock = ctypes.PyDLL(str(path))  # it keeps the interpreter's lock
-    found.__dict__["nanwatch_rows"] = with_lock.nanwatch_rows
-    found.nanwatch_rows.argtypes = [pointer, pointer, count, pointer, pointer, pointer]
-    found.nanwatch_rows.restype = count
+    found.__dict__["nanwatch_squares_of"] = with_lock.nanwatch_squares_of
+    found.nanwatch_squares_of.argtypes = [pointer, pointer, count, count, pointer, small, small]
+    found.nanwatch_squares_of.restype = ctypes.c_double
     found.nanwatch_use_team.argtypes = [pointer]
     found.nanwatch_use_team(_team_of_torch())
     return found

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,7 +16,7 @@ from nanwatch.tensors.cuda_norm import norm_of_rows
 from nanwatch.tensors.measure import tally_of
 from nanwatch.tensors.memory import FLOATS, flat_memory, parts_of
 from nanwatch.tensors.plain_dispatch import plain_dispatch
-from nanwatch.tensors.rows import PLAIN_TYPES, Rows, rows_of
+from nanwatch.tensors.rows import PLAIN_TYPES, read_at_once
 
 FLOAT_DTYPES = frozenset(FLOATS)
 STRIDED = frozenset({torch.strided})
@@ -39,8 +38,8 @@ def norms_by_device(tensors: Iterable[Tensor]) -> list[float | Tensor]:
     """
     gradients = tensors if isinstance(tensors, list) else list(tensors)
     library = compiled.library()
-    if library is not None and (rows := rows_of(library, gradients)) is not None:
-        return [_norm_out_of(_squares_by_ours(library, rows, gradients))]
+    if library is not None and (read := read_at_once(library, gradients)) is not None:
+        return [_norm_out_of(read[0])]
     with plain_dispatch():
         if gradients and all(map(_is_on_host, gradients)):
             return [_norm_on_host(gradients)]
@@ -51,6 +50,16 @@ def norms_by_device(tensors: Iterable[Tensor]) -> list[float | Tensor]:
             _norm_on_cuda(device, group) if device.type == "cuda" else _norm_on_host(group)
             for device, group in by_device.items()
         ]
+
+
+def numbers_and_norm(numbers: Sequence[Tensor], tensors: list[Tensor]) -> list[float] | None:
+    """The value of each of `numbers`, then the norm of `tensors` as `norms_by_device` gives it, if all are
+    plain floats in host memory."""
+    library = compiled.library()
+    read = None if library is None else read_at_once(library, tensors, numbers)
+    if read is not None:
+        read[-1] = _norm_out_of(read[-1])
+    return read
 
 
 def norm_and_verdict(tensors: Iterable[Tensor]) -> list[Tensor]:
@@ -123,12 +132,9 @@ def _squares_on_the_host(rows: list[Tensor]) -> float:
         return sum(map(_squares_by_torch, rows))
     addresses, counts = array("q", map(Tensor.data_ptr, rows)), array("q", map(Tensor.numel, rows))
     types = array("B", [TYPE_NUMBERS[row.dtype] for row in rows])
-    return _squares_by_ours(library, Rows(addresses, counts, types), rows)
-
-
-def _squares_by_ours(library: Any, rows: Rows, tensors: list[Tensor]) -> float:
-    squares: float = library.nanwatch_squares(*rows.places, len(tensors), torch.get_num_threads())
-    return sum(map(_squares_by_torch, tensors)) if squares < 0 else squares
+    places = [column.buffer_info()[0] for column in (addresses, counts, types)]
+    squares: float = library.nanwatch_squares(*places, len(rows), torch.get_num_threads())
+    return sum(map(_squares_by_torch, rows)) if squares < 0 else squares
 
 
 def _squares_by_torch(row: Tensor) -> float:

@@ -478,20 +478,53 @@ static int64_t contiguous(const Described *tensor) {
     return count;
 }
 
-/* Address, count and type of each of `tensors` Python objects, asked of `describe`: a function of torch that
- * wants the interpreter's lock. Returns how many of them, from the first, are plain rows in host memory. */
-int64_t nanwatch_rows(int (*describe)(void *, Described *), void *const *objects, int64_t tensors,
-                      const void **data, int64_t *counts, uint8_t *types) {
-    for (int64_t i = 0; i < tensors; i++) {
+typedef struct {
+    int (*describe)(void *, Described *); /* of torch: describes a Python object; wants the interpreter's lock */
+    void *(*unlock)(void);                /* of Python */
+    void (*lock)(void *);
+} Interpreter;
+
+enum { NOT_PLAIN = -1, LOOK_CLOSER = -2 };
+#define LOWEST_SURE ((uintptr_t)1 << 36)
+#define BYTES_WORTH_UNLOCKING (1 << 22)
+
+static double value_of(const void *data, int type) {
+    if (type == 1) return *(const double *)data;
+    if (type == 0) return *(const float *)data;
+    return type == 2 ? float_of_bfloat16(*(const uint16_t *)data) : float_of_float16(*(const uint16_t *)data);
+}
+
+/* Of Python objects that are tensors: the sum of squares over the first `rows`, and the value of each of the
+ * `numbers` after them, into `values`. NOT_PLAIN unless all are rows of floats in host memory, and LOOK_CLOSER
+ * when one lies so low that its address may be an offset into memory that was given back (`anywhere`: none
+ * does). Wants the interpreter's lock, and gives it away while it reads much. */
+double nanwatch_squares_of(const Interpreter *python, void *const *objects, int64_t rows, int64_t numbers,
+                           double *values, int anywhere, int threads) {
+    size_t room = (size_t)(rows + 1);
+    const void **data = malloc(room * (sizeof *data + sizeof(int64_t) + sizeof(uint8_t)));
+    if (!data) return NOT_PLAIN;
+    int64_t *counts = (int64_t *)(data + room);
+    uint8_t *types = (uint8_t *)(counts + room);
+    double squares = 0;
+    size_t bytes = 0;
+    for (int64_t i = 0; i < rows + numbers && squares >= 0; i++) {
         Described tensor;
-        if (describe(objects[i], &tensor)) return i;
+        if (python->describe(objects[i], &tensor)) { squares = NOT_PLAIN; break; }
         int type = type_of(&tensor);
-        if (tensor.device_type != ON_HOST || type < 0 || (counts[i] = contiguous(&tensor)) < 0) return i;
-        data[i] = (const char *)tensor.data + tensor.byte_offset;
-        if (counts[i] && !data[i]) return i;
-        types[i] = (uint8_t)type;
+        const char *at = (const char *)tensor.data + tensor.byte_offset;
+        int64_t count = tensor.device_type == ON_HOST && type >= 0 ? contiguous(&tensor) : -1;
+        if (count < 0 || (count && !at) || (i >= rows && count != 1)) squares = NOT_PLAIN;
+        else if (count && !anywhere && (uintptr_t)at < LOWEST_SURE) squares = LOOK_CLOSER;
+        else if (i >= rows) values[i - rows] = value_of(at, type);
+        else data[i] = at, counts[i] = count, types[i] = (uint8_t)type, bytes += (size_t)count * 4;
     }
-    return tensors;
+    if (squares >= 0) {
+        void *state = bytes >= BYTES_WORTH_UNLOCKING ? python->unlock() : NULL;
+        squares = nanwatch_squares(data, counts, types, rows, threads);
+        if (state) python->lock(state);
+    }
+    free(data);
+    return squares;
 }
 
 /* How often each byte occurs: enough to know everything about an 8-bit type. Four tables, so that equal

@@ -1,4 +1,5 @@
-"""Where gradients lie in host memory, asked of torch in one call instead of six for each of them.
+"""Gradients in host memory read in one call of C, which asks torch where they lie: instead of six calls for
+each of them.
 
 Newer torch gives C code a table of functions (`__dlpack_c_exchange_api__`, of the DLPack standard), of which
 one describes a tensor without making anything. Where there is no such table, or some gradient is not
@@ -9,7 +10,8 @@ from __future__ import annotations
 
 import ctypes
 from array import array
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,6 +20,7 @@ from torch.nn import Parameter
 PLAIN_TYPES = frozenset({Tensor, Parameter})
 NAME = b"dlpack_exchange_api"
 VERSION = 1
+LOOK_CLOSER = -2
 
 _some_function_mode_is_on = torch._C._is_torch_function_mode_enabled
 
@@ -36,38 +39,59 @@ class _Table(ctypes.Structure):
     )
 
 
-class Rows(NamedTuple):
-    """Of float tensors whose values fill host memory without gaps."""
+class _Interpreter(ctypes.Structure):
+    """What C needs of torch and of Python."""
 
-    addresses: array[int]
-    counts: array[int]
-    types: array[int]
-
-    @property
-    def places(self) -> tuple[int, int, int]:
-        """Of the columns themselves, for C."""
-        addresses, counts, types = self
-        return addresses.buffer_info()[0], counts.buffer_info()[0], types.buffer_info()[0]
+    _fields_ = (("describe", ctypes.c_void_p), ("unlock", ctypes.c_void_p), ("lock", ctypes.c_void_p))
 
 
-def rows_of(library: Any, tensors: list[Tensor]) -> Rows | None:
-    """No torch op is called, so neither a mode nor a level of functorch nor autograd can notice."""
-    if not DESCRIBE or not tensors or _some_function_mode_is_on():
+def read_at_once(library: Any, rows: list[Tensor], numbers: Sequence[Tensor] = ()) -> list[float] | None:
+    """The value of each of `numbers`, then the sum of squares over all `rows`, which is not finite when one
+    of them is not. No op of torch is called: no mode, no level of functorch and no graph can notice."""
+    global _heap_is_low
+    if not PYTHON or not rows or _some_function_mode_is_on():
         return None
-    if type(tensors[0]) not in PLAIN_TYPES or not tensors[0].is_cpu:
+    if type(rows[0]) not in PLAIN_TYPES or not rows[0].is_cpu:
         return None  # the usual reason, asked of one
+    tensors = [*rows, *numbers]
     if not PLAIN_TYPES.issuperset(map(type, tensors)):
         return None
-    count = len(tensors)
+    values = array("d", bytes(8 * len(numbers)))
     objects = array("q", map(id, tensors))
-    rows = Rows(array("q", bytes(8 * count)), array("q", bytes(8 * count)), array("B", bytes(count)))
+    places = objects.buffer_info()[0], len(rows), len(numbers), values.buffer_info()[0]
+    threads = _threads()
     try:
-        if any(map(Tensor.storage_offset, tensors)):
-            return None  # of memory that was given back, torch would tell the offset as the address
-        plain = library.nanwatch_rows(DESCRIBE, objects.buffer_info()[0], count, *rows.places)
+        squares = LOOK_CLOSER
+        if not _heap_is_low:
+            squares = library.nanwatch_squares_of(PYTHON, *places, 0, threads)
+        if squares == LOOK_CLOSER:
+            _heap_is_low = True
+            if any(map(Tensor.storage_offset, tensors)):
+                return None  # of memory that was given back, torch would tell the offset as the address
+            squares = library.nanwatch_squares_of(PYTHON, *places, 1, threads)
     except Exception:  # one that torch cannot describe: sparse, nested, wrapped
         return None
-    return rows if plain == count else None
+    return None if squares < 0 else [*values, squares]
+
+
+_threads = torch.get_num_threads
+_heap_is_low = False
+"""Where programs have their memory at low addresses, those of tensors do not tell whether they have any."""
+
+
+def _python() -> int | None:
+    describe = _describe()
+    if describe is None:
+        return None
+    taken = (
+        ctypes.cast(f, ctypes.c_void_p).value for f in (_api.PyEval_SaveThread, _api.PyEval_RestoreThread)
+    )
+    _kept.append(_Interpreter(describe, *taken))
+    return ctypes.addressof(_kept[0])
+
+
+_api = ctypes.pythonapi
+_kept: list[_Interpreter] = []
 
 
 def _describe() -> int | None:
@@ -80,4 +104,5 @@ def _describe() -> int | None:
     return table.describe if table.major == VERSION else None
 
 
-DESCRIBE = _describe()
+PYTHON = _python()
+"""Where C finds it; None with an older torch."""

@@ -68,10 +68,8 @@ class Fingerprints:
         self.taken: dict[int, Fingerprint] = {}
         self.bad_at_first: set[str] = set()
         """Names of weights and buffers that were not finite at the first call of their model."""
-        self._models: weakref.WeakSet[nn.Module] = weakref.WeakSet()
-        """Those whose first call has been looked at."""
         self._names: dict[int, str] = {}
-        self._due = False
+        self.due = False
         """Taken after the last update: to be compared before the next."""
         self.noticed: list[Changed] = []
         """Single values found changed just before an update wrote over the evidence: the step in which such
@@ -79,11 +77,10 @@ class Fingerprints:
         self._began = time.perf_counter()
         self._spent = 0.0
 
-    def model_called(self, model: nn.Module, step: int) -> None:
-        """At its first call: what it holds, and whether that is finite."""
-        if model in self._models or not self._affordable():
-            return
-        self._models.add(model)
+    def model_called(self, model: nn.Module, step: int) -> bool:
+        """At its first call: what it holds, and whether that is finite. Whether there was time for it."""
+        if not self.affordable():
+            return False
         with self._timed():
             named = [(name.replace("_orig_mod.", ""), p) for name, p in model.named_parameters()]
             self._names.update((id(p), name) for name, p in named)
@@ -93,14 +90,13 @@ class Fingerprints:
             for _, buffer in buffers:
                 if id(buffer) in self.taken:
                     self.taken[id(buffer)].is_buffer = True
-            self._due = True
+            self.due = True
+        return True
 
     def about_to_update(self, step: int) -> Changed | None:
         """Before an update, after which the old checksums say nothing any more: a value that a fault of the
         memory has changed."""
-        if not self._due:
-            return None
-        self._due = False
+        self.due = False
         with self._timed():
             found, alike = self._compared(step)
             single = [each for each in found if each.one is not None]
@@ -108,9 +104,7 @@ class Fingerprints:
             return _turned_over(found, alike, self.taken)
 
     def updated(self, optimizer: Any, step: int) -> None:
-        """After an update: the parameters and the state it left."""
-        if not self._affordable():
-            return
+        """After an update: the parameters and the state it left. Asked only when `affordable`."""
         with self._timed():
             weights = weights_of(optimizer)
             if not any(p.is_cpu for p in weights):
@@ -121,7 +115,7 @@ class Fingerprints:
                     tensors += [((k, parameter), v) for k, v in state.items() if torch.is_tensor(v)]
             tensors += [((None, p), p) for p in weights]
             self._take(tensors, step)
-            self._due = True
+            self.due = True
 
     def accept(self, changed: Changed) -> None:
         """It is known and stays: from now on this is what the tensor holds."""
@@ -134,7 +128,7 @@ class Fingerprints:
         yield
         self._spent += time.thread_time() - began
 
-    def _affordable(self) -> bool:
+    def affordable(self) -> bool:
         elapsed = time.perf_counter() - self._began
         return self._spent <= self._first_seconds + self._share * elapsed
 

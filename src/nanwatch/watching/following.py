@@ -47,6 +47,7 @@ class Following:
         _installed.add(self)
         self._follow_optimizers()
         self._follow_backward()
+        self._follow_functions()
         self._follow_clipping()
         self._follow_scaler()
         self._follow_compiled_functions()
@@ -130,6 +131,22 @@ class Following:
             return zero_grad
 
         self._wrap(Optimizer, "zero_grad", make_zero_grad)
+
+    def _follow_functions(self) -> None:
+        """Those that torch has in Python ask for modes through a function of torch's that takes longer than
+        recording them does."""
+        outside = self._program.outside
+
+        def make(original: Any) -> Any:
+            def handle_torch_function(function: Any, relevant: Any, *args: Any, **kwargs: Any) -> Any:
+                if self._ours():
+                    return outside.hand_over(original, function, relevant, args, kwargs)
+                return original(function, relevant, *args, **kwargs)
+
+            return handle_torch_function
+
+        for module in (torch.nn.functional, torch._tensor):
+            self._wrap(module, "handle_torch_function", make)
 
     def _follow_backward(self) -> None:
         run, program = self._shield.run, self._program

@@ -55,22 +55,17 @@ class LastingState:
 
     def damage(self, step: int) -> Damage | None:
         """Found since the last update and not said yet."""
-        turned = self._turned(step)
-        if turned is not None:
+        turned = self._fingerprints.about_to_update(step) if self._fingerprints.due else None
+        if turned is not None and not self._written_by_the_program(turned.tensor):
             return Damage(turned)
-        return self._bad_statistics(self._recorder.tape)
+        tape = self._recorder.tape
+        return self._bad_statistics(tape) if tape.changes_buffers else None
 
     def tell(self, damage: Damage) -> None:
         """It has been said, or comes of what was said, and nobody went back: it is not said again."""
         self._told.update((id(t), t) for _, t in damage.statistics)
         if damage.turned is not None:
             self._fingerprints.accept(damage.turned)
-
-    def _turned(self, step: int) -> Changed | None:
-        found = self._fingerprints.about_to_update(step)
-        if found is None or self._written_by_the_program(found.tensor):
-            return None
-        return found
 
     def _written_by_the_program(self, tensor: torch.Tensor) -> bool:
         """Through `.data`, which torch does not count, but the tape has it."""
@@ -80,8 +75,6 @@ class LastingState:
 
     def _bad_statistics(self, tape: Tape) -> Damage | None:
         """On the host only: to look at a GPU's is to wait for it."""
-        if not any(entry.buffers for entry in tape.entries):
-            return None
         if self._told:
             self._told = {key: b for key, b in self._told.items() if not is_finite(b)}
         kept = [(m, n, b) for m, n, b in _statistics(tape) if id(b) not in self._told]

@@ -16,6 +16,8 @@ from torch.overrides import TorchFunctionMode
 
 from nanwatch.watching.torch_functions import GETTERS
 
+PLAIN_TYPES = frozenset((torch.Tensor, torch.nn.Parameter, type(None)))
+
 _push = torch._C._push_on_torch_function_stack
 _pop = torch._C._pop_torch_function_stack
 _depth = torch._C._len_torch_function_stack
@@ -58,9 +60,11 @@ class OutsideMode(TorchFunctionMode):
     def stand_aside(self) -> None:
         """Leave the stack, or, when the program has put a mode of its own on top, only stop listening."""
         self.listening = False
-        if self._on_stack and not self.handling and _depth() and _at(_depth() - 1) is self:
-            _pop()
-            self._on_stack = False
+        if self._on_stack and not self.handling:
+            depth = _depth()
+            if depth == 1 or (depth and _at(depth - 1) is self):
+                _pop()
+                self._on_stack = False
 
     def leave_for_good(self) -> bool:
         """Off the stack, wherever on it we are; False while a call is being handled, since torch will put
@@ -89,7 +93,7 @@ class OutsideMode(TorchFunctionMode):
             return function(*args, **kwargs)
         if function in GETTERS:
             return function(*args, **kwargs)
-        if not self.listening or _in_compiled_code() or _jit_tracing() or _in_transform() is not None:
+        if not self.listening or _frame_callback() not in NOT_COMPILED or _jit_tracing() or _in_transform():
             return self._let_through(function, args, kwargs)
         self.handling = True  # torch itself has taken this mode off the stack until we return
         try:
@@ -112,6 +116,18 @@ class OutsideMode(TorchFunctionMode):
         finally:
             self.handling = False
 
+    def hand_over(
+        self, original: Callable[..., Any], function: Any, relevant: Any, args: tuple[Any, ...], kwargs: Any
+    ) -> Any:
+        """What torch's `handle_torch_function` does, `original`, where it has nobody to ask but this mode."""
+        if not self._on_stack or _depth() != 1 or not PLAIN_TYPES.issuperset(map(type, relevant)):
+            return original(function, relevant, *args, **kwargs)
+        _pop()
+        try:
+            return self.__torch_function__(function, (), args, kwargs)
+        finally:
+            _push(self)
+
     def _let_through(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         was, self.handling = self.handling, True
         try:
@@ -125,7 +141,5 @@ _frame_callback = torch._C._dynamo.eval_frame.get_eval_frame_callback
 _in_transform = torch._C._functorch.peek_interpreter_stack
 """What a transform of torch.func does inside is done on wrapped tensors, which mean nothing afterwards."""
 
-
-def _in_compiled_code() -> bool:
-    """Whether a function under torch.compile is running: its calls are the compiler's, not the program's."""
-    return _frame_callback() not in (None, False)
+NOT_COMPILED = (None, False)
+"""Else a function under torch.compile is running: its calls are the compiler's, not the program's."""

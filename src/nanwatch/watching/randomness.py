@@ -39,7 +39,8 @@ class Rng:
     def of_all(numpy_draws: bool = True) -> Rng:
         """All states. `numpy_draws`: whether the call about to be made is known to draw from NumPy."""
         numpy = numpy_state() if numpy_draws else numpy_words()
-        return Rng(_of_cpu(), _cuda_states(), python_state(), numpy)
+        cuda = _cuda_states() if _cuda._initialized else ()
+        return Rng(_of_cpu(), cuda, python_state(), numpy)
 
     def put_back(self) -> None:
         torch.set_rng_state(self.cpu)
@@ -52,7 +53,8 @@ class Rng:
 
     def numpy_drew(self) -> bool:
         """Whether NumPy's words are others now. (All of its state is taken only where it is known to.)"""
-        return isinstance(self.numpy, bytes) and numpy_words() is not self.numpy
+        before = self.numpy
+        return type(before) is bytes and numpy_words() is not before
 
 
 def states_of(generators: Iterable[Any]) -> list[GeneratorState]:
@@ -121,7 +123,7 @@ class Twister:
 
     def state(self) -> bytes:
         memory = self._memory
-        seen = memory[0], memory[1], memory[311], memory[312], memory[623], memory[624]
+        seen = memory[0], memory[312], memory[624]
         if seen != self._seen:
             self._seen, self._state = seen, memory.tobytes()
         return self._state
@@ -145,6 +147,7 @@ def _numbers(memory: bytes) -> list[int]:
 
 
 _of_cpu = torch.default_generator.get_state
+_cuda: Any = torch.cuda
 
 
 def _cuda_states() -> tuple[tuple[int, torch.Tensor], ...]:

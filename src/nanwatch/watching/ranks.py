@@ -60,7 +60,7 @@ class Lockstep:
 
     def note(self, module: nn.Module) -> None:
         """A root module is about to be called: is it trained together with other ranks?"""
-        if module in self._asked or not _several_ranks():
+        if not _several_ranks() or module in self._asked:
             return
         self._asked.add(module)
         self.replicas.update(m for m in module.modules() if is_replicated(m))
@@ -88,7 +88,7 @@ class Lockstep:
 
     def step_begins(self, on_device: bool) -> None:
         self._bad = False
-        self._due = on_device if self.groups else None
+        self._due = on_device if self._groups and self.groups else None
 
     def agreed(self, seen: str | None) -> str | None:
         """This rank's verdict, or "rank" when another one's is worse. Waits for all ranks."""

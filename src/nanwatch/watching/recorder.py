@@ -17,7 +17,7 @@ from nanwatch.watching.contents import contents_of, free_variables
 from nanwatch.watching.randomness import Rng, states_of
 from nanwatch.watching.stack import take_stack
 from nanwatch.watching.streams import on_side_stream
-from nanwatch.watching.tape import Context, Entry, Tape, tensors_in, version_of
+from nanwatch.watching.tape import Context, Entry, Tape, tensors_in
 from nanwatch.watching.torch_functions import changes_its_input, facts_of, written_to
 
 FIRST_COPY_BYTES = 2**30
@@ -46,14 +46,22 @@ class Changing:
     generators: list[torch.Generator]
     """Generators of its own, which it may draw from."""
 
+    @property
+    def anything(self) -> bool:
+        return bool(self.buffers or self.attributes or self.generators)
+
 
 @dataclass(slots=True)
 class Known:
     """What was learned of a module from its calls."""
 
     module: weakref.ref[nn.Module]
+    looked_at: bool = False
+    """What it held at its first call is on record."""
     changing: dict[bool, Changing] = field(default_factory=dict)
     """training mode -> what a call changes."""
+    unchanging: set[bool] = field(default_factory=set)
+    """The training modes in which a call changes nothing."""
     draws_from_numpy: bool = False
     overwrites: bool = False
     """It has changed what it was given."""
@@ -126,7 +134,8 @@ class Recorder:
         return outside
 
     def returned(self, entry: Entry, outputs: Any) -> None:
-        if not tensors_in(outputs) and not changes_its_input(entry.call, entry.kwargs):
+        some = isinstance(outputs, torch.Tensor) or tensors_in(outputs)
+        if not some and not changes_its_input(entry.call, entry.kwargs):
             return  # a question, not a computation
         self.tape.add(entry)
         if entry.kind != "write":
@@ -140,20 +149,23 @@ class Recorder:
     def module_begins(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType
     ) -> Entry:
-        known = self._known_of(module)
+        known = self.known_of(module)
         rng = Rng.of_all(known.draws_from_numpy)
         entry = Entry("module", module, args, kwargs, take_stack(frame), Context.now(), rng=rng)
         entry.training = module.training
-        entry.contents = contents_of(args, kwargs)
         if self.swaps and self.swaps[-1][0] is module:
             entry.swapped = self.swaps[-1][1]
-        self._note_what_may_change(entry, module, known)
+        plain = not kwargs and len(args) == 1 and isinstance(args[0], torch.Tensor)  # the usual call
+        if not plain:
+            entry.contents = contents_of(args, kwargs)
+        if not plain or entry.training not in known.unchanging:
+            self._note_what_may_change(entry, module, known)
         self.tape.add(entry)
         if known.overwrites:
             self._keep_what_it_was_given(entry)
         return entry
 
-    def _known_of(self, module: nn.Module) -> Known:
+    def known_of(self, module: nn.Module) -> Known:
         known = self._last_known  # mostly the same model again
         if known is None or known.module() is not module:
             known = self._known.get(module)
@@ -179,9 +191,11 @@ class Recorder:
     def module_returned(self, entry: Entry, outputs: Any) -> None:
         self.tape.returned(entry, outputs)
         assert isinstance(entry.call, nn.Module)
-        known = self._known_of(entry.call)
+        known = self.known_of(entry.call)
         if entry.training not in known.changing:
-            known.changing[entry.training] = _what_changed(entry)
+            changing = known.changing[entry.training] = _what_changed(entry)
+            if not changing.anything:
+                known.unchanging.add(entry.training)
         if entry.attributes:
             entry.left = [
                 (owner, name, weakref.ref(value))
@@ -191,7 +205,7 @@ class Recorder:
         if not known.draws_from_numpy and entry.rng is not None and entry.rng.numpy_drew():
             known.draws_from_numpy = True
         for tensor, version in entry.versions:
-            if version_of(tensor) != version and not tensor.requires_grad:
+            if (version != -1 and tensor._version != version) and not tensor.requires_grad:
                 entry.overwritten = known.overwrites = True
                 self._say_once(say("watch.batch_changed"))
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from nanwatch.tensors import is_finite, norm_and_verdict, norms_by_device
+from nanwatch.tensors import is_finite, norm_and_verdict, norms_by_device, numbers_and_norm
 
 LATE_STEPS = 2
 """How many steps the host may run ahead of the device before it waits for a verdict."""
@@ -44,17 +44,17 @@ class HostSentinel:
     def judge(
         self,
         losses: Sequence[torch.Tensor],
-        gradients: Sequence[torch.Tensor],
+        gradients: list[torch.Tensor],
         norm: torch.Tensor | None,
         confirm: bool = True,
     ) -> Verdict:
         """`losses`: one per backward since the last step (gradient accumulation). `confirm`: a norm that is
         not finite may only be too large; the gradients tell."""
-        norms = [norm] if norm is not None else norms_by_device(gradients)
-        waiting = [n for n in norms if isinstance(n, torch.Tensor)]
-        values = read_scalars([*losses, *waiting])
-        loss_values = values[: len(losses)]
-        norm_values = values[len(losses) :] + [n for n in norms if isinstance(n, float)]
+        values = numbers_and_norm(losses, gradients) if norm is None else None
+        if values is None:
+            norms = [norm] if norm is not None else norms_by_device(gradients)
+            values = read_scalars([*losses, *norms])
+        loss_values, norm_values = values[: len(losses)], values[len(losses) :]
         loss_value = loss_values[-1] if loss_values else None
         norm_value = math.hypot(*norm_values) if norm_values else None
         if not all(map(math.isfinite, loss_values)):
@@ -80,18 +80,24 @@ def _all_finite(gradients: Iterable[torch.Tensor]) -> bool:
     return all(is_finite(g) for g in gradients)
 
 
-def read_scalars(values: Sequence[torch.Tensor]) -> list[float]:
+def read_scalars(values: Sequence[torch.Tensor | float]) -> list[float]:
     """The values on the host, with one wait for the device at most. A value of many numbers is summed."""
-    if all(v.is_cpu for v in values):
-        return [_real(v.item() if v.numel() == 1 else v.double().sum().item()) for v in values]
-    sums = [torch.view_as_real(v).double().sum() if v.is_complex() else v.double().sum() for v in values]
-    device = next(s.device for s in sums if s.device.type != "cpu")
-    numbers: list[float] = torch.stack([s.to(device) for s in sums]).tolist()
+    numbers: list[float] = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            if not value.is_cpu:
+                return _with_one_wait(values)
+            value = value.item() if value.numel() == 1 else value.double().sum().item()
+        numbers.append(value.real + value.imag if isinstance(value, complex) else float(value))
     return numbers
 
 
-def _real(item: Any) -> float:
-    return item.real + item.imag if isinstance(item, complex) else float(item)
+def _with_one_wait(values: Sequence[torch.Tensor | float]) -> list[float]:
+    tensors = [v for v in values if isinstance(v, torch.Tensor)]
+    sums = [torch.view_as_real(v).double().sum() if v.is_complex() else v.double().sum() for v in tensors]
+    device = next(s.device for s in sums if s.device.type != "cpu")
+    read = iter(torch.stack([s.to(device) for s in sums]).tolist())
+    return [next(read) if isinstance(v, torch.Tensor) else v for v in values]
 
 
 @dataclass

@@ -55,15 +55,15 @@ class Step:
     def facts(self, verdict: Verdict, optimizer: Optimizer | None, traced: dict[str, Any]) -> StepFacts:
         groups = optimizer.param_groups if optimizer is not None else []
         return StepFacts(
-            step=self.number,
-            loss=verdict.loss,
-            grad_norm=verdict.grad_norm,
-            lr=tuple(float(g.get("lr", math.nan)) for g in groups),
-            scale=self._scale(),
-            seconds=round(time.perf_counter() - self.began, 6),
-            epoch=self.epoch,
-            events=tuple(self.events),
-            facts={**traced, **self.notable},
+            self.number,
+            verdict.loss,
+            verdict.grad_norm,
+            tuple([float(g.get("lr", math.nan)) for g in groups]),
+            None if self.scaler is None else self._scale(),
+            round(time.perf_counter() - self.began, 6),
+            self.epoch,
+            tuple(self.events),
+            {**traced, **self.notable},
         )
 
     def _scale(self) -> float | None:

@@ -137,6 +137,8 @@ class Tape:
         self.notes: list[str] = []
         self.whole = True
         """No entry has been left out."""
+        self.changes_buffers = False
+        """Some entry has."""
         self._data_bytes = 0
         self._data_entries = 0
         self._modules_began = False
@@ -147,28 +149,32 @@ class Tape:
 
     def add(self, entry: Entry) -> None:
         self.entries.append(entry)
-        called = entry.kind in ("module", "apply")
+        kind, made = entry.kind, self.made
+        called = kind == "module" or kind == "apply"
         for tensor in given_to(entry):
-            if id(tensor) not in self.made or (called and not tensor.requires_grad):
-                entry.versions.append((tensor, version_of(tensor)))
-                self.used[id(tensor)] = tensor
-        if entry.kind == "module":
+            key = id(tensor)
+            if key not in made or (called and not tensor.requires_grad):
+                entry.versions.append((tensor, -1 if tensor.is_inference() else tensor._version))
+                self.used[key] = tensor
+        if kind == "module":
             self._modules_began = True
+            if entry.buffers:
+                self.changes_buffers = True
 
     def returned(self, entry: Entry, outputs: Any) -> None:
         entry.outputs = outputs
-        size = 0
-        for tensor in tensors_in(outputs):
+        tensors = [outputs] if isinstance(outputs, Tensor) else tensors_in(outputs)
+        for tensor in tensors:
             self.made[id(tensor)] = tensor
-            entry.made.append((tensor, version_of(tensor)))
-            if not self._modules_began and not tensor.requires_grad:
-                size += tensor.numel() * tensor.element_size() if tensor.layout is torch.strided else 0
+            entry.made.append((tensor, -1 if tensor.is_inference() else tensor._version))
         if not self._modules_began:
-            self._bound_the_preparation(size)
+            self._bound_the_preparation(tensors)
 
-    def _bound_the_preparation(self, size: int) -> None:
+    def _bound_the_preparation(self, made: list[torch.Tensor]) -> None:
         """A program may prepare gigabytes before its first step: only the last of it is held."""
-        self._data_bytes += size
+        for tensor in made:
+            if not tensor.requires_grad and tensor.layout is torch.strided:
+                self._data_bytes += tensor.numel() * tensor.element_size()
         self._data_entries += 1
         if self._data_entries > DATA_ENTRIES or self._data_bytes > DATA_BYTES:
             self.rebuild([e for e in self.entries if any(t.requires_grad for t, _ in e.made)])
@@ -181,6 +187,7 @@ class Tape:
         self.notes, self._modules_began, self.whole = notes, modules_began, False
         for entry in kept:
             self.entries.append(entry)
+            self.changes_buffers |= bool(entry.buffers)
             self.used.update((id(tensor), tensor) for tensor, _ in entry.versions)
             self.made.update((id(tensor), tensor) for tensor, _ in entry.made)
 
@@ -238,7 +245,7 @@ def tensors_of_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch
     """The same for the arguments of a call, which are mostly tensors and numbers."""
     found: list[torch.Tensor] = []
     for value in (*args, *kwargs.values()) if kwargs else args:
-        if isinstance(value, torch.Tensor):
+        if isinstance(value, Tensor):
             found.append(value)
         elif not isinstance(value, PLAIN):
             _collect(value, found, DEEPEST, set())

@@ -77,49 +77,61 @@ class Updates:
 
     def begins(self, optimizer: Optimizer, args: Any, kwargs: Any, frame: Any) -> Any:
         """Returns the arguments to call the step with, or None for those it has."""
-        watcher = self._watcher
+        watcher, now = self._watcher, self._watcher.now
         on_device = self.on_device(optimizer)
         watcher.lockstep.step_begins(on_device)
-        self.give_back()
+        if self._held is not None:
+            self.give_back()
         self.aftermath.step_begins(optimizer)
         if self.last is None or self.last.optimizer() is not optimizer:
             self.optimizers.add(optimizer)
             late = LATE_STEPS if on_device else 0
             watcher.recorder.remember(max(1, min(4, len(self.optimizers))) + late)
-        self._step.updating = True
+        now.updating = True
         self.stack = take_stack(frame)
-        watcher.event("step")
+        now.events.append("step")
         watcher.outside.stand_aside()
         self._judge_hyperparameters(optimizer)
-        replaced = self._with_closure_watched(optimizer, args, kwargs)
-        if replaced is None:
-            self._judge(optimizer)
-        watcher.trace_the_update()
-        return replaced
+        closure = _closure_among(args, kwargs)
+        if closure is not None:
+            replaced = self._with_closure_watched(closure, optimizer, args, kwargs)
+            watcher.trace_the_update()
+            return replaced
+        if watcher.live is None:
+            self._judge(optimizer, on_device)
+        else:
+            watcher.live.pause()
+            self._judge(optimizer, on_device)
+            watcher.trace_the_update()
+        return None
 
     def done(self, optimizer: Optimizer) -> None:
-        watcher, verdict = self._watcher, self._step.verdict
-        self.give_back()
-        self._put_copies_back()
+        watcher, now = self._watcher, self._watcher.now
+        verdict = now.verdict
+        if self._held is not None:
+            self.give_back()
+        if self._copies is not None:
+            self._put_copies_back(self._copies)
         if self.on_device(optimizer) and not watcher.scaling.stepping:
             optimizer.__dict__.pop("found_inf", None)
-        self._step.updating = False
-        if "skip" not in self._step.events:
+        now.updating = False
+        if "skip" not in now.events:
             self._made[id(optimizer)] = self._made.get(id(optimizer), 0) + 1
-        self.last = LastUpdate(watcher.step, self.stack, weakref.ref(optimizer), verdict.grad_norm)
+        self.last = LastUpdate(now.number, self.stack, weakref.ref(optimizer), verdict.grad_norm)
         live = watcher.live
         if live is not None and live.active:
             live.pause()
             if live.bad_update():
                 self._went_bad(optimizer, [])
             models = [e.call for e in watcher.recorder.tape.entries if isinstance(e.call, nn.Module)]
-            self._step.notable.update(facts_of(optimizer, models))
+            now.notable.update(facts_of(optimizer, models))
         bad = watcher.bad_state() if watcher.bad_state is not None else []
         if bad:
             self._went_bad(optimizer, bad)
-        watcher.fingerprints.updated(optimizer, watcher.step)
+        if watcher.fingerprints.affordable():
+            watcher.fingerprints.updated(optimizer, now.number)
         if watcher.backward is not None:
-            self._step.updated_inside = optimizer
+            now.updated_inside = optimizer
             return
         watcher.finish_step(verdict, optimizer)
         watcher.listen()
@@ -142,37 +154,35 @@ class Updates:
                 watcher.trouble("hyperparameter", [], optimizer)
                 return
 
-    def _judge(self, optimizer: Optimizer) -> None:
+    def _judge(self, optimizer: Optimizer, on_device: bool) -> None:
         watcher = self._watcher
-        if watcher.live is not None:
-            watcher.live.pause()
-        if self.on_device(optimizer):
+        if on_device:
             self._judge_on_device(optimizer)
             return
-        damage = self._lasting.damage(watcher.step)
+        damage = self._lasting.damage(watcher.now.number)
         verdict = self._verdict(optimizer, damage)
         if verdict.bad == "state" and damage is not None:
             self._act_on_damage(damage, optimizer)
         elif verdict.bad is not None:
             self._act_on(verdict, optimizer, damage)
-        else:
+        elif watcher.live is not None:
             watcher.judge_silent_damage(optimizer)
 
     def _verdict(self, optimizer: Optimizer, damage: Damage | None = None) -> Verdict:
-        step = self._step
+        """Of all ranks: "rank" when another one's is worse."""
+        step, lockstep = self._watcher.now, self._watcher.lockstep
         checked = step.scaler_checked and self._watcher.scaling.stepping
         gradients = [] if checked else gradients_of(optimizer)
         confirm = checked or not step.clipped_by_value
-        verdict = self._watcher.host.judge(step.losses, gradients, self._clip_norm(optimizer), confirm)
+        norm = None if step.clip is None else self._clip_norm(optimizer)
+        verdict = self._watcher.host.judge(step.losses, gradients, norm, confirm)
         if damage is not None and verdict.bad is None:
             verdict = replace(verdict, bad="state")
-        step.verdict = self._agreed(verdict)
-        return step.verdict
-
-    def _agreed(self, verdict: Verdict) -> Verdict:
-        """The verdict of all ranks: "rank" when another one's is worse."""
-        bad = self._watcher.lockstep.agreed(verdict.bad)
-        return verdict if bad == verdict.bad else replace(verdict, bad=bad)
+        if lockstep.groups:
+            bad = lockstep.agreed(verdict.bad)
+            verdict = verdict if bad == verdict.bad else replace(verdict, bad=bad)
+        step.verdict = verdict
+        return verdict
 
     def _act_on_damage(self, damage: Damage, optimizer: Optimizer) -> None:
         """Loss and gradients are finite, and what they were made with is not what it should be."""
@@ -258,12 +268,10 @@ class Updates:
 
     # Optimizers that call the model themselves
 
-    def _with_closure_watched(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
-        """The step's arguments with the closure wrapped, or None if there is no closure."""
-        named = kwargs.get("closure")
-        closure = named if named is not None else (args[1] if len(args) > 1 else None)
-        if not callable(closure):
-            return None
+    def _with_closure_watched(
+        self, closure: Callable[..., Any], optimizer: Optimizer, args: Any, kwargs: Any
+    ) -> Any:
+        """The step's arguments with the closure wrapped."""
         self._step.closure = True
         self._mend_before_the_model_is_called(optimizer)
         self._copies = Copies.of(optimizer) if self._policy == "skip" else None
@@ -319,9 +327,9 @@ class Updates:
             for gradient in gradients_of(optimizer):
                 gradient.zero_()
 
-    def _put_copies_back(self) -> None:
-        copies, self._copies = self._copies, None
-        if copies is not None and "skip" in self._step.events:
+    def _put_copies_back(self, copies: Copies) -> None:
+        self._copies = None
+        if "skip" in self._step.events:
             copies.put_back()
 
     # Device mode
@@ -406,3 +414,12 @@ class Updates:
         covered, norm = self._step.clip
         mine = (id(p) for group in optimizer.param_groups for p in group["params"] if p.grad is not None)
         return norm if all(p in covered for p in mine) else None
+
+
+def _closure_among(args: Any, kwargs: Any) -> Callable[..., Any] | None:
+    """The function among the arguments of a step that calls the model."""
+    if len(args) < 2 and not kwargs:
+        return None
+    named = kwargs.get("closure")
+    closure = named if named is not None else (args[1] if len(args) > 1 else None)
+    return closure if callable(closure) else None

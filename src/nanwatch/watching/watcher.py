@@ -233,17 +233,20 @@ class Watcher:
     def _root_begins(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], frame: Any
     ) -> Entry:
-        self._judge_pending_output()
-        if self.recorder.on_write is not None:
+        recorder = self.recorder
+        if self._pending_output is not None:
+            self._judge_pending_output()
+        if recorder.on_write is not None:
             self.updates.aftermath.model_called()
-        training = self._is_training(module)
+        training = self.updates.last is not None or self._is_training(module)
         self.lockstep.note(module)
         if self.now.model_returned and not training:
             self.finish_step(self.now.verdict)
         self.stand_aside()
-        self.fingerprints.model_called(module, self.step)
+        if not recorder.known_of(module).looked_at:
+            recorder.known_of(module).looked_at = self.fingerprints.model_called(module, self.step)
         self._inside = True
-        fed = given_what_a_model_made(args, kwargs, self.recorder.tape)
+        fed = bool(recorder.tape.entries) and given_what_a_model_made(args, kwargs, recorder.tape)
         phase = "loss" if is_loss(module, fed) else "forward"
         if self.live is not None and self.live.active:
             self.live.phase = phase
@@ -252,8 +255,8 @@ class Watcher:
                 self.live.pause()
             else:
                 self.live.resume()
-        self.event("forward")
-        entry = self.recorder.module_begins(module, args, kwargs, frame)
+        self.now.events.append("forward")
+        entry = recorder.module_begins(module, args, kwargs, frame)
         entry.phase, entry.fed = phase, fed
         if self.lockstep.replicas:
             entry.exchange = self.lockstep.exchange_of(module)
@@ -286,29 +289,22 @@ class Watcher:
     def _root_returned(self, entry: Entry | None, outputs: Any) -> None:
         if entry is None:
             return
-        self._note_phase(entry, outputs)
+        if entry.fed:
+            self._note_phase(entry, outputs)
         self.recorder.module_returned(entry, outputs)
         self.now.model_returned = True
         if self.live is not None:
             self.live.after_root = True
-        if self._has_backward and any(t.requires_grad for t in tensors_in(outputs)):
-            self.listen()
-            return
-        if any(t.requires_grad for t in tensors_in(outputs)):
-            self._pending_output = (entry, outputs)
-        else:
+        if not any(t.requires_grad for t, _ in entry.made):
             self._judge_output(entry, outputs)
             self.recorder.forget_all_but(entry)
+        elif not self._has_backward:
+            self._pending_output = (entry, outputs)
         self.listen()
 
     def _note_phase(self, entry: Entry, outputs: Any) -> None:
         """What it returned may show that it was a loss and not a model."""
-        if (
-            entry.fed
-            and entry.phase == "forward"
-            and isinstance(outputs, torch.Tensor)
-            and outputs.dim() == 0
-        ):
+        if entry.phase == "forward" and isinstance(outputs, torch.Tensor) and outputs.dim() == 0:
             entry.phase = "loss"
             if self.live is not None and self.live.active:
                 self.live.was_loss_since(self._began_at)
@@ -544,23 +540,23 @@ class Watcher:
         self.now.events.append(name)
 
     def finish_step(self, verdict: Verdict, optimizer: Optimizer | None = None) -> None:
-        live = self.live
-        facts = self.now.facts(verdict, optimizer, live.facts() if live is not None and live.active else {})
-        good = verdict.bad is None and not self.now.verdict_is_late and "incident" not in self.now.events
-        if self.now.verdict_is_late:
+        live, now = self.live, self.now
+        facts = now.facts(verdict, optimizer, live.facts() if live is not None and live.active else {})
+        if now.verdict_is_late:
             self.updates.keep_until_judged(facts)
         else:
             self.log(facts)
         self.scaling.step_finished()
-        if self.now.epoch is not None:
-            self._epochs[self._data] = max(self.now.epoch, self._epochs.get(self._data, 0))
-        self.now = Step(self.step + 1, self.now.epoch)
-        self.recorder.next_step(self.step)
-        if self.step % 64 == 0:
+        if now.epoch is not None:
+            self._epochs[self._data] = max(now.epoch, self._epochs.get(self._data, 0))
+        number = now.number + 1
+        self.now = Step(number, now.epoch)
+        self.recorder.next_step(number)
+        if number % 64 == 0:
             self._arrivals.sweep()
         if live is not None:
-            live.end_step(good)
-            live.begin_step(self.step)
+            live.end_step(verdict.bad is None and not now.verdict_is_late and "incident" not in now.events)
+            live.begin_step(number)
 
 
 def _without_fail(work: Callable[[], object]) -> object:
