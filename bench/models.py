@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -62,6 +63,8 @@ class Task:
     """A hundred steps take seconds, not minutes."""
     repeats: int = 1
     """Measurements in a round: where others use the machine, many short ones tell more than a long one."""
+    warm_up: int = 2
+    """Steps under a way of watching before it is measured: the first few of a run are not like the rest."""
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         with torch.autocast(x.device.type, dtype=self.autocast, enabled=self.autocast is not None):
@@ -82,9 +85,10 @@ def _pictures(device: torch.device) -> tuple[Tensor, Tensor]:
 
 
 def cpu_tasks() -> list[Task]:
+    quick: Any = {"repeats": 8, "warm_up": 12}
     return [
-        Task("GPT 4x128, batch 8x64", lambda: GPT(4, 128, 4, 512, 64), _tokens(512, 8, 64), 4, repeats=8),
-        Task("MLP 784-1024-1024-10, batch 512", mlp, _pictures, 4, repeats=8),
+        Task("GPT 4x128, batch 8x64", lambda: GPT(4, 128, 4, 512, 64), _tokens(512, 8, 64), 4, **quick),
+        Task("MLP 784-1024-1024-10, batch 512", mlp, _pictures, 4, **quick),
         Task(
             "GPT 6x384, batch 4x256",
             lambda: GPT(6, 384, 6, 512, 256),

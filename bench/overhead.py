@@ -58,18 +58,18 @@ def nanwatch_in(mode: str) -> Watch:
 
 @contextlib.contextmanager
 def surviving(model: nn.Module) -> Iterator[None]:
-    """Skips and snapshots: measured over a hundred steps, of which one takes a snapshot."""
+    """Skips and snapshots: measured over many steps, so that snapshots have their share of them."""
     import nanwatch
 
     with (
         tempfile.TemporaryDirectory() as folder,
-        nanwatch.watch(policy="survive", dir=folder, audit_seconds=0.0, audit_share=0.0, snapshot_every=LONG),
+        nanwatch.watch(policy="survive", dir=folder, audit_seconds=0.0, audit_share=0.0, snapshot_every=100),
     ):
         yield
 
 
-LONG = 100
-"""Steps in a round for what happens that seldom."""
+LONG = 400
+"""Steps in a round for what happens seldom: a snapshot in a hundred, one on disk in several hundred."""
 PEERS_EVERY = 4
 """Rounds; their costs are multiples, and seen from a few."""
 
@@ -148,14 +148,14 @@ class Trainer:
     def seconds(self, watch: Watch, steps: int) -> float:
         """Of a step: the middle one, or, of many, all of them together."""
         with watch(self.model):
-            self.train(2)
+            self.train(2 if watch is bare else self.task.warm_up)
             if self.device.type == "cuda":
                 torch.cuda.synchronize()
             began = time.perf_counter()
             each = self.train(steps)
             if self.device.type == "cuda":
                 torch.cuda.synchronize()
-            elif steps < LONG:
+            elif steps == self.task.steps:
                 return statistics.median(each)
             return (time.perf_counter() - began) / steps
 
@@ -173,11 +173,11 @@ def measure(
         for name, way in chosen.items():
             if round_number % PEERS_EVERY and not name.startswith("nanwatch"):
                 continue
-            steps = LONG if way is surviving else task.steps
-            before = trainer.seconds(bare, steps)
+            steps, unwatched = (LONG, LONG // 4) if way is surviving else (task.steps, task.steps)
+            before = trainer.seconds(bare, unwatched)
             for _ in range(task.repeats if steps == task.steps and name.startswith("nanwatch") else 1):
                 watched = trainer.seconds(way, steps)
-                after = trainer.seconds(bare, steps)
+                after = trainer.seconds(bare, unwatched)
                 timed[name].append((before, watched, after))
                 before = after
         print(f"\r{task.name}: round {round_number + 1} of {rounds}", end="", file=sys.stderr, flush=True)
@@ -204,18 +204,12 @@ def ratios(timed: list[tuple[float, float, float]]) -> dict[str, Any]:
 
 
 def show(rows: list[dict[str, Any]]) -> None:
-    print(f"\ntorch {torch.__version__}; ratio to the unwatched step: the middle one of all, the two")
-    print("between which half of them lie, and that of the quickest quarters")
-    last = None
+    print(f"\n{rows[0]['task']} on {rows[0]['device']}")
+    print(f"  {'unwatched':38} {rows[0]['unwatched_ms']} ms")
     for row in rows:
-        head = (row["task"], row["device"])
-        if head != last:
-            last = head
-            print(f"\n{row['task']} on {row['device']}")
-            print(f"  {'unwatched':38} {row['unwatched_ms']} ms")
         low, high = row["middle_half"]
         middle = f"x{row['ratio']:.3f}  ({low:.3f} to {high:.3f})"
-        print(f"  {row['way']:38} {middle}  quiet x{row['quiet']:.3f}, {row['ratios']} ratios")
+        print(f"  {row['way']:38} {middle}  quiet x{row['quiet']:.3f}, {row['ratios']} ratios", flush=True)
 
 
 def main() -> None:
@@ -226,20 +220,24 @@ def main() -> None:
     parser.add_argument("--only", default="", help="only the ways whose name contains this")
     parser.add_argument("--json", type=Path, default=None)
     parser.add_argument("--skip-cpu", action="store_true")
+    parser.add_argument("--task", default="", help="only the models whose name contains this")
     options = parser.parse_args()
     if options.rounds <= PEERS_EVERY:
         parser.error(f"--rounds {options.rounds}: at least {PEERS_EVERY + 1}, to show how far they lie apart")
-    rows: list[dict[str, Any]] = []
-    if not options.skip_cpu:
-        for task in cpu_tasks():
-            rows += measure(task, torch.device("cpu"), options.rounds, options.only)
+    wanted = [] if options.skip_cpu else [(task, "cpu", False) for task in cpu_tasks()]
     if torch.cuda.is_available():
-        for task in gpu_tasks():
-            for compiled in (False, True):
-                rows += measure(task, torch.device("cuda"), options.rounds, options.only, compiled)
-    show(rows)
-    if options.json is not None:
-        options.json.write_text(json.dumps(rows, indent=1))
+        wanted += [(task, "cuda", compiled) for task in gpu_tasks() for compiled in (False, True)]
+    print(f"torch {torch.__version__}; ratio to the unwatched step: the middle one of all, the two")
+    print("between which half of them lie, and that of the quickest quarters", flush=True)
+    rows: list[dict[str, Any]] = []
+    for task, device, compiled in wanted:
+        if options.task not in task.name:
+            continue
+        found = measure(task, torch.device(device), options.rounds, options.only, compiled)
+        rows += found
+        show(found)
+        if options.json is not None:
+            options.json.write_text(json.dumps(rows, indent=1))
 
 
 if __name__ == "__main__":

@@ -19,9 +19,10 @@ class Run:
     schema: int = 1
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class StepFacts:
-    """One line of `steps-rank0.jsonl`: what was cheap to know about this step."""
+    """One line of `steps-rank0.jsonl`: what was cheap to know about this step. (Not frozen: to make a frozen
+    one takes three times as long, and one is made in each step.)"""
 
     step: int
     loss: float | str | None = None

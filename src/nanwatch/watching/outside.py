@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch.overrides import TorchFunctionMode
 
-from nanwatch.watching.torch_functions import GETTERS
+from nanwatch.watching.torch_functions import GETTERS, facts_of
 
 PLAIN_TYPES = frozenset((torch.Tensor, torch.nn.Parameter, type(None)))
 
@@ -124,6 +124,8 @@ class OutsideMode(TorchFunctionMode):
             return original(function, relevant, *args, **kwargs)
         _pop()
         try:
+            if facts_of(function).quiet:
+                return self._let_through(function, args, kwargs)
             return self.__torch_function__(function, (), args, kwargs)
         finally:
             _push(self)

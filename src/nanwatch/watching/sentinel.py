@@ -11,7 +11,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -21,8 +21,7 @@ LATE_STEPS = 2
 """How many steps the host may run ahead of the device before it waits for a verdict."""
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(NamedTuple):
     """`bad` is None when nothing is wrong, else what showed it: "loss" or "gradients"."""
 
     bad: str | None

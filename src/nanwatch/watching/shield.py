@@ -13,6 +13,8 @@ from nanwatch.errors import NonFiniteError
 from nanwatch.messages import say
 from nanwatch.watching.device_assert import is_device_assert
 
+_without_modes = torch._C.DisableTorchFunction
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -31,7 +33,7 @@ class Shield:
             return None
         self.busy = True
         try:
-            with torch._C.DisableTorchFunction():  # modes of the program must not see what we do
+            with _without_modes():  # those of the program must not see what we do
                 return work(*args, **kwargs)
         except NonFiniteError:
             raise

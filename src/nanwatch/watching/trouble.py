@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
@@ -16,8 +16,7 @@ from nanwatch.watching.storages import Storages
 from nanwatch.watching.tape import Tape
 
 
-@dataclass(frozen=True)
-class LastUpdate:
+class LastUpdate(NamedTuple):
     """The last update that was made before a step."""
 
     step: int

@@ -177,10 +177,10 @@ class Updates:
         norm = None if step.clip is None else self._clip_norm(optimizer)
         verdict = self._watcher.host.judge(step.losses, gradients, norm, confirm)
         if damage is not None and verdict.bad is None:
-            verdict = replace(verdict, bad="state")
+            verdict = verdict._replace(bad="state")
         if lockstep.groups:
             bad = lockstep.agreed(verdict.bad)
-            verdict = verdict if bad == verdict.bad else replace(verdict, bad=bad)
+            verdict = verdict if bad == verdict.bad else verdict._replace(bad=bad)
         step.verdict = verdict
         return verdict
 
@@ -245,7 +245,7 @@ class Updates:
             good.put_in(optimizer)
             for clip in self._step.clipping:
                 clip()
-        self._step.verdict = replace(self._step.verdict, bad=None)
+        self._step.verdict = self._step.verdict._replace(bad=None)
 
     def leave_out(self, optimizer: Optimizer, weights: list[torch.Tensor]) -> None:
         """All but the update itself as if the batch of this step had never come."""
