@@ -145,8 +145,9 @@ class Following:
 
             return handle_torch_function
 
-        for module in (torch.nn.functional, torch._tensor):
-            self._wrap(module, "handle_torch_function", make)
+        for module in (torch.nn.functional, torch.functional, torch._tensor):
+            if "handle_torch_function" in vars(module):
+                self._wrap(module, "handle_torch_function", make)
 
     def _follow_backward(self) -> None:
         run, program = self._shield.run, self._program

@@ -32,6 +32,11 @@ def take_stack(
     if frame is None:
         frame = sys._getframe(1)
     taken: list[tuple[CodeType, int]] = []
+    if until is None and not until_function:  # what every recorded call asks
+        while frame is not None and len(taken) < DEEPEST:
+            taken.append((frame.f_code, frame.f_lasti))
+            frame = frame.f_back
+        return tuple(taken)
     while frame is not None and frame is not until and len(taken) < DEEPEST:
         if frame.f_code.co_name == until_function:
             break
