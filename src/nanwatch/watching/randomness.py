@@ -39,7 +39,7 @@ class Rng:
     def of_all(numpy_draws: bool = True) -> Rng:
         """All states. `numpy_draws`: whether the call about to be made is known to draw from NumPy."""
         numpy = numpy_state() if numpy_draws else numpy_words()
-        cuda = _cuda_states() if _cuda._initialized else ()
+        cuda = _cuda_states() if getattr(torch.cuda, "_initialized", True) else ()
         return Rng(_of_cpu(), cuda, python_state(), numpy)
 
     def put_back(self) -> None:
@@ -147,7 +147,6 @@ def _numbers(memory: bytes) -> list[int]:
 
 
 _of_cpu = torch.default_generator.get_state
-_cuda: Any = torch.cuda
 
 
 def _cuda_states() -> tuple[tuple[int, torch.Tensor], ...]:

@@ -205,7 +205,7 @@ class Recorder:
         if not known.draws_from_numpy and entry.rng is not None and entry.rng.numpy_drew():
             known.draws_from_numpy = True
         for tensor, version in entry.versions:
-            if (version != -1 and tensor._version != version) and not tensor.requires_grad:
+            if version != -1 and tensor._version != version and not tensor.requires_grad:
                 entry.overwritten = known.overwrites = True
                 self._say_once(say("watch.batch_changed"))
 

@@ -138,7 +138,7 @@ class Tape:
         self.whole = True
         """No entry has been left out."""
         self.changes_buffers = False
-        """Some entry has."""
+        """Some entry changes buffers of its module."""
         self._data_bytes = 0
         self._data_entries = 0
         self._modules_began = False
