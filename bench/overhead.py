@@ -234,10 +234,14 @@ def main() -> None:
         if options.task not in task.name:
             continue
         found = measure(task, torch.device(device), options.rounds, options.only, compiled)
+        if not found:
+            continue
         rows += found
         show(found)
         if options.json is not None:
             options.json.write_text(json.dumps(rows, indent=1))
+    if not rows:
+        parser.error(f"--only {options.only!r} --task {options.task!r}: no model here has such a way")
 
 
 if __name__ == "__main__":

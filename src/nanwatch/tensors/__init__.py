@@ -4,6 +4,7 @@
     is_finite(t)                   the verdict alone, on the host
     norms_by_device(gradients)     the total norm, left on the device: non-finite when a gradient is
     norm_and_verdict(gradients)    the same, on the host too a tensor
+    numbers_and_norm(ls, gs)       losses and that norm at once, where all lie in host memory; else None
     statistics(x)                  torch.ops.nanwatch.statistics: seven numbers, left on the device
 
 The CPU kernels are C, compiled in the background by the first call and cached for the user; until they are

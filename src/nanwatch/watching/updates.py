@@ -92,18 +92,13 @@ class Updates:
         now.events.append("step")
         watcher.outside.stand_aside()
         self._judge_hyperparameters(optimizer)
-        closure = _closure_among(args, kwargs)
+        closure, replaced = _closure_among(args, kwargs), None
         if closure is not None:
             replaced = self._with_closure_watched(closure, optimizer, args, kwargs)
-            watcher.trace_the_update()
-            return replaced
-        if watcher.live is None:
-            self._judge(optimizer, on_device)
         else:
-            watcher.live.pause()
             self._judge(optimizer, on_device)
-            watcher.trace_the_update()
-        return None
+        watcher.trace_the_update()
+        return replaced
 
     def done(self, optimizer: Optimizer) -> None:
         watcher, now = self._watcher, self._watcher.now
@@ -156,6 +151,8 @@ class Updates:
 
     def _judge(self, optimizer: Optimizer, on_device: bool) -> None:
         watcher = self._watcher
+        if watcher.live is not None:
+            watcher.live.pause()
         if on_device:
             self._judge_on_device(optimizer)
             return
