@@ -309,13 +309,48 @@ DEFINE_QUICK_BLOCK_OF_16_BITS(float16)
 
 #define DEFINE_KERNELS(NAME, STORED, REAL, BITS, EXPONENT)                                                 \
     DEFINE_PASS(statistics, block, NAME, STORED, REAL)                                                     \
-    DEFINE_PASS(squares, squares, NAME, STORED, REAL)                                                      \
+    DEFINE_PASS(plain_squares, squares, NAME, STORED, REAL)                                                \
     DEFINE_FINITE(NAME, BITS, EXPONENT)
 
 DEFINE_KERNELS(float32, float, float, uint32_t, 0x7f800000u)
 DEFINE_KERNELS(float64, double, double, uint64_t, 0x7ff0000000000000u)
 DEFINE_KERNELS(bfloat16, uint16_t, float, uint16_t, 0x7f80u)
 DEFINE_KERNELS(float16, uint16_t, float, uint16_t, 0x7c00u)
+
+#define squares_float64 plain_squares_float64
+#define squares_bfloat16 plain_squares_bfloat16
+#define squares_float16 plain_squares_float16
+
+#define QUARTER_BLOCK (BLOCK / 4)
+
+/* A block in four pieces, `apart` from each other. */
+static int quick_squares_of_four(const float *x, size_t apart, Tally *out) {
+    const float *y = x + apart, *z = y + apart, *w = z + apart;
+    float sum_x = 0, sum_y = 0, sum_z = 0, sum_w = 0;
+    PRAGMA(omp simd reduction(+ : sum_x, sum_y, sum_z, sum_w))
+    for (size_t i = 0; i < QUARTER_BLOCK; i++) {
+        sum_x += x[i] * x[i];
+        sum_y += y[i] * y[i];
+        sum_z += z[i] * z[i];
+        sum_w += w[i] * w[i];
+    }
+    double squares = (double)sum_x + (double)sum_y + (double)sum_z + (double)sum_w;
+    if (!(squares >= float_VANISH && squares <= (double)float_LARGEST)) return 0;
+    out->sumsq += squares;
+    return 1;
+}
+
+/* Gradients lie in main memory when they are looked at. It is read faster in four places at a time, since the
+ * processor fetches ahead in each of them, and only within a page. */
+static void squares_float32(const void *data, size_t n, Tally *out) {
+    const float *x = data;
+    size_t quarter = n / BLOCK * QUARTER_BLOCK;
+    for (size_t i = 0; i < quarter; i += QUARTER_BLOCK) {
+        if (quick_squares_of_four(x + i, quarter, out)) continue;
+        for (int k = 0; k < 4; k++) careful_squares_float(x + k * quarter + i, QUARTER_BLOCK, out);
+    }
+    plain_squares_float32(x + 4 * quarter, n - 4 * quarter, out);
+}
 
 typedef void (*Kernel)(const void *, size_t, Tally *);
 
