@@ -60,7 +60,10 @@ class Updates:
         return self._watcher.now
 
     def made(self, optimizer: Optimizer) -> None:
-        self.optimizers.add(optimizer)
+        """One that is new here has made no update, even if another had its id before."""
+        if optimizer not in self.optimizers:
+            self._made.pop(id(optimizer), None)
+            self.optimizers.add(optimizer)
 
     @property
     def active(self) -> list[Optimizer]:
@@ -84,7 +87,7 @@ class Updates:
             self.give_back()
         self.aftermath.step_begins(optimizer)
         if self.last is None or self.last.optimizer() is not optimizer:
-            self.optimizers.add(optimizer)
+            self.made(optimizer)
             late = LATE_STEPS if on_device else 0
             watcher.recorder.remember(max(1, min(4, len(self.optimizers))) + late)
         now.updating = True
