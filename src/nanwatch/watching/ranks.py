@@ -10,7 +10,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -29,6 +29,9 @@ SEVERITY = (None, "state", "gradients", "loss")
 LEAVING = len(SEVERITY)
 """Worse than any verdict: nanwatch has failed on that rank."""
 
+NO_WISHES = 2**30
+"""In the place of the rank that wishes: one that is there cannot do what all would have to."""
+
 PATIENCE = 60.0
 """Seconds that a rank waits, once, for the others to say that they are watched too."""
 PATIENCE_AT_THE_END = 300.0
@@ -42,6 +45,16 @@ class NeedsOtherRanks(Exception):
         super().__init__(say("watch.needs_other_ranks", what=what))
 
 
+class Wishes(Protocol):
+    """What a rank may ask all others to do with it: before the same update on all of them, or on none."""
+
+    def honour(self, rank: int | None) -> bool:
+        """Does what `rank` has asked for, None being this one. Whether it could."""
+
+    def settle(self, by_all: bool) -> None:
+        """All ranks have done it; or it is to be undone, since one could not."""
+
+
 class Lockstep:
     """The ranks that go together with this one, and the exchange of verdicts with them."""
 
@@ -53,6 +66,14 @@ class Lockstep:
         self._due: bool | None = None
         """An exchange is due in the step that has begun: on the device, or not."""
         self._answering: Any = None
+        self.together = False
+        """A model of this process is trained together with other ranks, be they watched or not."""
+        self.wishes: Wishes | None = None
+        self.wish = False
+        """This rank asks for something: said with its next verdict."""
+        self._grids: set[frozenset[str]] = set()
+        """Names of groups that are the lines of one grid of ranks."""
+        self._all_hear = True
         self._bad = False
         """The ranks have agreed that this step is bad."""
         self.only_state = False
@@ -64,13 +85,29 @@ class Lockstep:
             return
         self._asked.add(module)
         self.replicas.update(m for m in module.modules() if is_replicated(m))
-        for group in groups_of(module):
-            name = _name_of(group)
-            if name in self._groups or group.size() < 2:
-                continue
-            self._groups[name] = group if meet(group, f"{name}/watched", PATIENCE) else None
-            if self._groups[name] is None:
-                warn(say("watch.ranks_alone"))
+        for grid in grids_of(module):
+            several = {_name_of(group): group for group in grid if group.size() > 1}
+            for name, group in several.items():
+                if name not in self._groups:
+                    self._meet(name, group)
+            self._grids.add(frozenset(several))
+        self._all_hear = self._reach_all()
+
+    def _meet(self, name: str, group: Any) -> None:
+        self.together = True
+        self._groups[name] = group if meet(group, f"{name}/watched", PATIENCE) else None
+        if self._groups[name] is None:
+            warn(say("watch.ranks_alone"))
+
+    def _reach_all(self) -> bool:
+        """Whether what goes from group to group once comes to all ranks that any of them goes together with:
+        where all groups are lines of one grid, or one of them holds the ranks of all others."""
+        if any(group is None for group in self._groups.values()):
+            return False
+        if len(self._groups) < 2 or any(self._groups.keys() <= grid for grid in self._grids):
+            return True
+        ranks = [set(torch.distributed.get_process_group_ranks(g)) for g in self._groups.values()]
+        return max(map(len, ranks)) == len(set().union(*ranks))
 
     def exchange_of(self, module: nn.Module) -> tuple[bool, bool] | None:
         """What the call of a data parallel wrapper that is about to be made exchanges (`Entry.exchange`)."""
@@ -88,7 +125,9 @@ class Lockstep:
 
     def step_begins(self, on_device: bool) -> None:
         self._bad = False
-        self._due = on_device if self._groups and self.groups else None
+        if self._groups:
+            self._due = on_device if self.groups else None
+            self.wish = self.wish and self._due is not None
 
     def agreed(self, seen: str | None) -> str | None:
         """This rank's verdict, or "rank" when another one's is worse. Waits for all ranks."""
@@ -96,22 +135,43 @@ class Lockstep:
         if not groups:
             return seen
         mine = SEVERITY.index(seen)
-        worst = self._exchange(mine, groups)
+        wish, self.wish = self.wish, False
+        worst, asked_by = self._exchange(mine, groups, wish)
         if worst == LEAVING:
-            self._groups.clear()
-            self._step_aside(say("watch.other_rank_left"))
+            self._others_left()
+            return None
+        if (asked_by is not None or wish) and not self._honour(asked_by):
             return None
         self._bad, self.only_state = worst > 0, worst == SEVERITY.index("state")
         return seen if worst == mine else "rank"
 
+    def _honour(self, rank: int | None) -> bool:
+        """What a rank has asked for, on all or on none; None: this rank's is turned down. False: another rank
+        has left meanwhile."""
+        by_all = rank is not None and self.all_can(self._could(rank))
+        if self.wishes is not None:
+            self.wishes.settle(by_all)
+        return bool(self._groups)
+
+    def _could(self, rank: int) -> bool:
+        """Nothing may leave this: the others wait for the answer."""
+        try:
+            asked_by = None if rank == torch.distributed.get_rank() else rank
+            return self.wishes is not None and self.wishes.honour(asked_by)
+        except Exception:
+            return False
+
     def all_can(self, can: bool) -> bool:
         """Whether this and every other rank can do what is to be done together. Waits for all ranks: they
         must all ask, and nothing may go wrong between their last exchange and this."""
-        worst = self._exchange(0 if can else 1, self.groups)
+        worst, _ = self._exchange(0 if can else 1, self.groups)
         if worst == LEAVING:
-            self._groups.clear()
-            self._step_aside(say("watch.other_rank_left"))
+            self._others_left()
         return worst == 0
+
+    def _others_left(self) -> None:
+        self._groups.clear()
+        self._step_aside(say("watch.other_rank_left"))
 
     def agreed_late(self) -> None:
         """The device has told all ranks that a step was bad."""
@@ -138,13 +198,24 @@ class Lockstep:
             if there is not flag:
                 flag.copy_(there)
 
-    def _exchange(self, verdict: int, groups: list[Any]) -> int:
+    def _exchange(self, verdict: int, groups: list[Any], wish: bool = False) -> tuple[int, int | None]:
+        """The worst verdict, and the first rank that wishes, if any and if all can hear of it. From one group
+        to the next both are handed on."""
         self._due = None
+        numbers = [verdict, self._number_of(wish)]
         for group in groups:
-            flag = torch.tensor([verdict], dtype=torch.int32, device=_device_of(group))
+            flag = torch.tensor(numbers, dtype=torch.int32, device=_device_of(group))
             torch.distributed.all_reduce(flag, torch.distributed.ReduceOp.MAX, group)
-            verdict = int(flag.item())
-        return verdict
+            numbers = flag.tolist()
+        worst, wished = numbers
+        heard = 0 < wished < NO_WISHES
+        return worst, torch.distributed.get_world_size() - wished if heard else None
+
+    def _number_of(self, wish: bool) -> int:
+        """The first rank's wish is the largest number but one."""
+        if self.wishes is None or not self._all_hear:
+            return NO_WISHES
+        return torch.distributed.get_world_size() - torch.distributed.get_rank() if wish else 0
 
     def leave(self, on_device: Callable[[Optimizer], bool]) -> None:
         """nanwatch has failed on this rank: the others must hear of it, or they would wait for ever."""
@@ -178,15 +249,16 @@ class Lockstep:
         optimizer.found_inf = flag  # type: ignore[attr-defined]
 
 
-def groups_of(module: nn.Module) -> Iterator[Any]:
-    """The process groups that update this module together."""
+def grids_of(module: nn.Module) -> Iterator[list[Any]]:
+    """The process groups that update this module together; in one list those that are the lines of one grid
+    of ranks."""
     for m in module.modules():
         if is_replicated(m) or _named(m, "FullyShardedDataParallel"):
-            yield from (g for g in (_get(m, "process_group"), _get(m, "_inter_node_pg")) if g is not None)
+            yield [g for g in (_get(m, "process_group"), _get(m, "_inter_node_pg")) if g is not None]
     meshes = {id(mesh): mesh for p in module.parameters() if (mesh := _get(p, "device_mesh")) is not None}
     for mesh in meshes.values():
         if is_sharded(module):
-            yield from _whole(mesh).get_all_groups()
+            yield list(_whole(mesh).get_all_groups())
 
 
 def is_replicated(module: nn.Module) -> bool:
