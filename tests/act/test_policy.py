@@ -22,8 +22,8 @@ from small_training import assert_same, state_of
 from workshop import Workshop
 
 import nanwatch
+from nanwatch.act.lowering import scale_rates
 from nanwatch.act.policy import NAMED, Decisions, policy_of
-from nanwatch.act.precautions import scale_rates
 
 QUICK = {"explain": False, "audit_seconds": 0.0, "audit_share": 0.0, "early_warning": False}
 
@@ -181,6 +181,10 @@ def test_rates_of_a_schedule() -> None:
     optimizer = torch.optim.SGD([weight], lr=torch.tensor(0.1))
     scale_rates(optimizer, 0.5)
     assert float(optimizer.param_groups[0]["lr"]) == pytest.approx(0.05)
+    groups = [{"params": [nn.Parameter(torch.zeros(2))]} for _ in range(2)]
+    shared = torch.optim.SGD(groups, lr=torch.tensor(0.1))
+    scale_rates(shared, 0.5)
+    assert [float(group["lr"]) for group in shared.param_groups] == pytest.approx([0.05, 0.05])
     plain = torch.optim.SGD([weight], lr=0.1)
     schedule = torch.optim.lr_scheduler.LambdaLR(plain, lambda step: 1 / (1 + step))
     scale_rates(plain, 0.1)

@@ -11,6 +11,8 @@ OVERFLOW = "overflow-ahead"
 SPIKE = "spike"
 HEADROOM = "headroom"
 SCALE = "scale-falls"
+ROUNDING = 1e-6
+"""A rate may be a tensor of float32."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,9 @@ def rate_factor(alarm: Alarm, rate: float, lowest: float, factor: float = 0.5) -
     """By what to multiply a learning rate of `rate` when `alarm` comes: `factor` for an overflow that lies
     ahead, 1 for all else, and never so that the rate falls below `lowest`. An alarm comes once per episode,
     so the rate is lowered once per episode too."""
-    if alarm.id != OVERFLOW or rate <= lowest or rate <= 0:
-        return 1.0
-    return max(factor, lowest / rate)
+    return bounded_factor(rate, lowest, factor) if alarm.id == OVERFLOW else 1.0
+
+
+def bounded_factor(rate: float, lowest: float, factor: float) -> float:
+    """`factor`, or what brings `rate` down to `lowest`, or 1 where it is there already, but for rounding."""
+    return 1.0 if rate <= lowest * (1 + ROUNDING) or rate <= 0 else max(factor, lowest / rate)

@@ -68,8 +68,7 @@ class Turn:
 
     def add(self, facts: StepFacts) -> None:
         if self.lr and facts.lr and facts.lr[0] < RATE_DROP * self.lr[0]:
-            for curve in (self.loss, self.norm, self.weights):
-                curve.begin_anew(facts.step)
+            self.begin_anew(facts.step)
         self.lr = facts.lr
         for curve, value in ((self.loss, facts.loss), (self.norm, facts.grad_norm)):
             if isinstance(value, (int, float)) and math.isfinite(value) and value != 0:
@@ -77,6 +76,10 @@ class Turn:
         layers = facts.facts.get("layers")
         if layers:
             self._add_layers(facts.step, layers)
+
+    def begin_anew(self, step: int) -> None:
+        for curve in (self.loss, self.norm, self.weights):
+            curve.begin_anew(step)
 
     def _add_layers(self, step: int, layers: dict[str, Any]) -> None:
         norms = {name: pair[0] for name, pair in layers.items() if math.isfinite(pair[0])}
@@ -121,6 +124,15 @@ class EarlyWarning:
             return ()
         self._waiting = []
         return tuple(alarm for each in waiting for alarm in self._see(each))
+
+    def begin_anew(self, step: int) -> None:
+        """From this step on the rate is lower, because of what another rank has seen: what rises from here
+        on is another episode."""
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            self._see(each)
+        for turn in self._turns:
+            turn.begin_anew(step)
 
     def _stands_out(self, facts: StepFacts) -> bool:
         """Whether a step may give rise to a warning: it, or one just before it, is above all that were."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,8 +11,9 @@ from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.swa_utils import AveragedModel
 
-from nanwatch.act.alarm import Alarm, rate_factor
+from nanwatch.act.alarm import OVERFLOW, Alarm
 from nanwatch.act.early_warning import EarlyWarning
+from nanwatch.act.lowering import Lowering, LoweringTogether, say_lowered, scale_rates
 from nanwatch.act.policy import Policy
 from nanwatch.act.snapshots import LastGood
 from nanwatch.messages import say
@@ -24,10 +25,6 @@ if TYPE_CHECKING:
     from nanwatch.records import StepFacts
     from nanwatch.watching.watcher import Watcher
 
-RATES = ("lr", "initial_lr", "max_lr", "min_lr")
-"""Settings of a parameter group that are learning rates: schedules keep theirs there."""
-LOWEST = 1e-3
-"""A warning never brings a rate below this share of what it was at the first warning."""
 NO_GOOD_STEP = frozenset(("skip", "skip-part", "incident", "scaler-skip", "held-back"))
 
 
@@ -52,8 +49,8 @@ class Precautions:
         """The learning rates of the run are this times the program's."""
         self._rate_at: dict[int, float] = {}
         """Step of a snapshot -> the same then."""
-        self._lowest: dict[int, float] = {}
-        """id of an optimizer -> the rate below which no warning brings it."""
+        self._lowering = Lowering(policy.rate_factor if policy.rate_factor < 1 else 0.5)
+        self._together: LoweringTogether | None = None
         self._known = 0
         self._went_to: int | None = None
         """The step that was gone back to, until there is a good one again."""
@@ -75,25 +72,22 @@ class Precautions:
         return alarms
 
     def lower_after(self, alarms: Iterable[Alarm], watcher: Watcher) -> None:
-        """As the policy wants: a rise that would overflow is met with a lower rate. Not where ranks train
-        together: what one sees in its own loss, the others may not."""
-        wanted_here = self._policy.lower_rate_on_warning and not watcher.lockstep.groups
-        for alarm in alarms if wanted_here else ():
-            wanted = self._policy.rate_factor if self._policy.rate_factor < 1 else 0.5
-            for optimizer in watcher.updates.active:
-                rate = max((float(g["lr"]) for g in optimizer.param_groups if "lr" in g), default=0.0)
-                lowest = self._lowest.setdefault(id(optimizer), LOWEST * rate)
-                factor = rate_factor(alarm, rate, lowest, wanted)
-                if factor < 1:
-                    scale_rates(optimizer, factor)
-                    warn(
-                        say(
-                            "early.rate_lowered",
-                            step=alarm.step,
-                            before=f"{rate:g}",
-                            after=f"{rate * factor:g}",
-                        )
-                    )
+        """As the policy wants: a rise that would overflow is met with a lower rate. Where ranks train
+        together, what one sees in its own loss the others may not: it asks them."""
+        if not self._policy.lower_rate_on_warning:
+            return
+        for alarm in (a for a in alarms if a.id == OVERFLOW):
+            if not watcher.lockstep.together:
+                for change in self._lowering.lower(watcher.updates.active):
+                    say_lowered(alarm.step, change)
+            elif self._together is not None:
+                self._together.ask(alarm)
+
+    def join_ranks(self, watcher: Watcher, tells_why: bool) -> None:
+        """Rates are lowered on all ranks or on none. `tells_why`: this rank does not say its warnings."""
+        if self._policy.lower_rate_on_warning:
+            self._together = LoweringTogether(self._lowering, watcher, self._early, tells_why)
+            watcher.lockstep.wishes = self._together
 
     def roll_back(self, watcher: Watcher, good_until: int | None = None) -> None:
         """Everything as it was in the last good state, but for a lower learning rate. When that has not led
@@ -101,6 +95,7 @@ class Precautions:
         later step is no good one."""
         if self.last_good is None:
             return
+        watcher.lockstep.wish = False  # what it was for is undone
         before = self._went_to if good_until is None else good_until + 1
         step = self.last_good.rollback(random=self._went_to is None, before=before)
         self._went_to = step
@@ -143,28 +138,3 @@ class Precautions:
 
 def _alike(average: nn.Module, model: nn.Module) -> bool:
     return [p.shape for p in average.parameters()] == [p.shape for p in model.parameters()]
-
-
-def scale_rates(optimizer: Any, factor: float) -> None:
-    """The learning rates of an optimizer and of its schedules, from here on times `factor`."""
-    if factor == 1:
-        return
-    for group in optimizer.param_groups:
-        for name in RATES:
-            if isinstance(group.get(name), (int, float)):
-                group[name] *= factor
-            elif isinstance(group.get(name), torch.Tensor):
-                group[name].mul_(factor)
-    for schedule in living(LRScheduler):
-        if schedule.optimizer is optimizer:
-            _scale_schedule(schedule, lambda rate: rate * factor)
-
-
-def _scale_schedule(schedule: Any, scaled: Callable[[float], float]) -> None:
-    for name in ("base_lrs", "_last_lr", "max_lrs", "min_lrs"):
-        rates = getattr(schedule, name, None)
-        if isinstance(rates, list):
-            setattr(schedule, name, [scaled(r) if isinstance(r, (int, float)) else r for r in rates])
-    lowest = getattr(schedule, "eta_min", None)
-    if isinstance(lowest, (int, float)):
-        schedule.eta_min = scaled(lowest)

@@ -103,6 +103,8 @@ class Session:
             unhurried()(self._report), self._log, mode, self.policy.in_the_watchers_words, live
         )
         self.watcher.go_back = self._go_back
+        if self.precautions is not None:
+            self.precautions.join_ranks(self.watcher, tells_why=self.rank != 0)
         if self.precautions is not None and self.policy.rollbacks:
             self.watcher.bad_state = functools.partial(self.precautions.bad_state, self.watcher)
         self.watcher.start()
@@ -212,6 +214,7 @@ class Session:
                 precautions.lower_after(alarms, self.watcher)
         except Exception as error:
             self.precautions = None
+            self.watcher.lockstep.wishes = None
             warn(say("watch.no_precautions", why=describe(error)))
 
     def _folder_text(self) -> str:

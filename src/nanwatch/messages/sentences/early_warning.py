@@ -6,6 +6,17 @@ SENTENCES: dict[str, tuple[str, str]] = {
         "overflow.",
         "nanwatch：第 {step} 步，在溢出之前将学习率从 {before} 降到 {after}。",
     ),
+    "early.rate_lowered_by_rank": (
+        "nanwatch: at step {step} the learning rate was lowered from {before} to {after}, as on all ranks: "
+        "rank {rank} has an early warning of an overflow.",
+        "nanwatch：第 {step} 步，所有 rank 一起将学习率从 {before} 降到 {after}：rank {rank} 预警将要溢出。",
+    ),
+    "early.rate_not_lowered": (
+        "nanwatch: step {step}: an overflow lies ahead, and the learning rate stays as it is on all ranks: "
+        "one of them cannot lower it. It is not tried again in this run.",
+        "nanwatch：第 {step} 步：预警将要溢出，但有一个 rank 无法降低学习率，因此所有 rank 的学习率都保持"
+        "不变，本次运行中不再尝试。",
+    ),
     "early.whole": ("nanwatch: {what}", "nanwatch：{what}"),
     "early.with_advice": ("{what} What would stop it: {ways}.", "{what}可以阻止它的办法：{ways}。"),
     "early.overflow-ahead": (
