@@ -25,8 +25,8 @@ class Together:
         self.folder, self.nursery = folder, nursery
         self._runs = 0
 
-    def python(self, program: str, *arguments: str) -> list[Done]:
-        return self._run([], program, *arguments)
+    def python(self, program: str, *arguments: str, ranks: int = RANKS) -> list[Done]:
+        return self._run([], program, *arguments, ranks=ranks)
 
     def nanwatch(self, *options: str, program: str, arguments: tuple[str, ...] = ()) -> list[Done]:
         watched = ["-m", "nanwatch", "run", "--dir", str(self.folder / "run"), *options]
@@ -40,10 +40,10 @@ class Together:
             command, cwd=self.folder, env=environment(), capture_output=True, text=True, timeout=LIMIT
         )
 
-    def _run(self, before: list[str], program: str, *arguments: str) -> list[Done]:
+    def _run(self, before: list[str], program: str, *arguments: str, ranks: int = RANKS) -> list[Done]:
         self._runs += 1
         command = [*before, str(PROGRAMS / program), *arguments]
-        return self.nursery.run_ranks(command, self.folder, self.folder / f"meeting-{self._runs}", RANKS)
+        return self.nursery.run_ranks(command, self.folder, self.folder / f"meeting-{self._runs}", ranks)
 
     def incidents(self) -> list[dict[str, Any]]:
         files = sorted((self.folder / "run" / "incidents").glob("*/incident.json"))
