@@ -70,6 +70,8 @@ def surviving(model: nn.Module) -> Iterator[None]:
 
 LONG = 400
 """Steps in a round for what happens seldom: a snapshot in a hundred, one on disk in several hundred."""
+FUSED = {"cpu": None, "cuda": True}
+"""Of the optimizer: as torch has it where nobody asks, and what device mode needs."""
 PEERS_EVERY = 4
 """Rounds; their costs are multiples, and seen from a few."""
 
@@ -128,7 +130,7 @@ class Trainer:
     def __init__(self, task: Task, model: nn.Module, device: torch.device, compiled: bool) -> None:
         self.task, self.device = task, device
         self.model = copy.deepcopy(model)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=True)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=FUSED[device.type])
         self.called = torch.compile(self.model) if compiled else self.model
         torch.manual_seed(0)
         self.batches = [task.batch(device) for _ in range(4)]
