@@ -279,6 +279,27 @@ def test_good_micro_batches_are_kept_with_a_scaler(fault: str, unscaled: str, tm
     assert [f.step for f in session.history] == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("part", [0, 1])
+def test_statistics_and_random_numbers_begin_where_the_group_began(part: int, tmp_path: Path) -> None:
+    """Not where the first good micro-batch found them: the bad one before it has changed them."""
+    bad_at = 4 + part
+
+    def play(bad: int | None, left_out: int | None) -> list[Any]:
+        model = network()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(3):
+            optimizer.zero_grad()
+            for number in (4 * step + each for each in range(3)):
+                if left_out is not None and number == bad_at:
+                    continue
+                (x,) = batches(0 if bad is not None and number == bad_at else None, None, 1)
+                (model(x * (1 + number)) - 1).square().mean().backward()
+            optimizer.step()
+        return [*state_of(model, optimizer), random_states()]
+
+    assert_skipped_is_never_came(play, tmp_path / "run")
+
+
 def test_where_all_micro_batches_are_bad_none_is_kept(tmp_path: Path) -> None:
     def play(bad: int | None, left_out: int | None) -> list[Any]:
         model = network()

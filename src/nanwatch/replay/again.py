@@ -49,6 +49,8 @@ class Changes:
     """What stands in for the two hooks through which the program saves tensors for the backward."""
     draws_on: bool = False
     """Random numbers are drawn on from call to call; else each call draws what it drew in the program."""
+    begins_with: tuple[Entry, ...] = ()
+    """Models and random states begin as they were before these; else as before the calls of the tape."""
     at_end: Callable[[], None] | None = None
     """Called when all is done and nothing is put back yet."""
 
@@ -115,7 +117,7 @@ def _run_once(
     try:
         anomaly = torch.autograd.set_detect_anomaly(False)  # the program's own would end the replay early
         with (
-            everything_put_back(entries, untouched),
+            everything_put_back(_changing(entries, tape, changes), untouched),
             _eager(),
             torch.enable_grad(),
             anomaly,
@@ -127,6 +129,14 @@ def _run_once(
     finally:
         calls.handler = was
     return again
+
+
+def _changing(entries: list[Entry], tape: Tape, changes: Changes) -> list[Entry]:
+    """Those whose state before is the one to begin with, the oldest first."""
+    if not changes.begins_with:
+        return entries
+    of_tape = {id(entry) for entry in tape.entries}
+    return [*(entry for entry in entries if id(entry) not in of_tape), *changes.begins_with]
 
 
 def _past_replicas(scope: Scope) -> Callable[..., Any]:

@@ -14,6 +14,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from nanwatch.replay.again import Changes, run_again
+from nanwatch.replay.needed_entries import differentiates
 from nanwatch.replay.tracer import OpTracer
 from nanwatch.tensors import is_finite
 from nanwatch.watching.module_calls import ModuleCalls
@@ -113,6 +114,7 @@ def made_without(
     """The other parts. None when something is not finite, or cannot be made again."""
     parts = parts_of(tape)
     kept = [entry for i, part in enumerate(parts) if i not in bad for entry in part]
+    every = tuple(e for part in parts for e in part if e.kind != "write" and differentiates(e))
     some = Tape(tape.step)
     some.rebuild(kept)
     some.saved = tape.saved
@@ -120,14 +122,15 @@ def made_without(
 
     def keep() -> None:
         found.rng = Rng.of_all()
-        changed = {(id(o), n): (o, n) for e in kept for o, n, _ in e.buffers}
+        changed = {(id(o), n): (o, n) for e in every for o, n, _ in e.buffers}
         found.buffers = [
             (o, n, b.clone()) for o, n in changed.values() if (b := o._buffers.get(n)) is not None
         ]
-        named = {(id(o), n): (o, n) for e in kept for o, n, _ in e.attributes}
+        named = {(id(o), n): (o, n) for e in every for o, n, _ in e.attributes}
         found.attributes = [(o, n, o.__dict__[n]) for o, n in named.values() if n in o.__dict__]
 
-    again = run_again(some, earlier, calls, False, Changes(tracer=_Untraced, draws_on=True, at_end=keep))
+    changes = Changes(tracer=_Untraced, draws_on=True, begins_with=every, at_end=keep)
+    again = run_again(some, earlier, calls, False, changes)
     if again.error is not None or not again.finite or not again.gradients:
         return None
     for parameter, gradient in again.gradients:
@@ -139,7 +142,7 @@ def made_without(
             _add(part, parameter, gradient)
         found.by_part.append(part)
         begins = ends
-    return found
+    return found if all(is_finite(gradient) for gradient in found.gradients.values()) else None
 
 
 def _add(sums: dict[int, torch.Tensor], parameter: torch.Tensor, gradient: torch.Tensor) -> None:

@@ -14,7 +14,7 @@ def needed_entries(tape: Tape, earlier: tuple[Tape, ...]) -> list[Entry]:
         wanted = {
             id(t)
             for entry in entries
-            if _differentiates(entry)
+            if differentiates(entry)
             for t in given_to(entry)
             if has_history(t) and id(t) in older.made
         }
@@ -29,7 +29,7 @@ def needed_entries(tape: Tape, earlier: tuple[Tape, ...]) -> list[Entry]:
     return entries
 
 
-def _differentiates(entry: Entry) -> bool:
+def differentiates(entry: Entry) -> bool:
     """Whether autograd follows this call: else (a loss that is noted down after its step) the value that is
     on record will do."""
     if entry.kind != "op" or entry.functional:

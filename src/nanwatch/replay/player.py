@@ -137,7 +137,8 @@ class Player:
     def _as_it_was(self, entry: Entry) -> Iterator[None]:
         """Random states, containers and free variables as they were when the call was made."""
         if entry.rng is not None and not (self._changes.draws_on and self._drawing):
-            entry.rng.put_back()
+            first = next((e.rng for e in self._changes.begins_with if e.rng is not None), entry.rng)
+            first.put_back()
             self._drawing = True
         for generator, state in entry.generators:
             generator.set_state(state)
