@@ -319,7 +319,11 @@ class Following:
                 ours = self._ours() and scaler._enabled
                 if ours:
                     run(scaling.step_begins, scaler, sys._getframe(1))
-                result = original(scaler, optimizer, *args, **kwargs)
+                try:
+                    result = original(scaler, optimizer, *args, **kwargs)
+                except BaseException:
+                    run(scaling.step_failed, optimizer)
+                    raise
                 if ours and run(scaling.step_done, optimizer):
                     run(scaling.step_begins, scaler, sys._getframe(1))
                     result = original(scaler, optimizer, *args, **kwargs)

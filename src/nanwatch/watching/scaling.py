@@ -36,6 +36,8 @@ class Scaling:
         """A scaler's `step` is under way."""
         self._stepped = False
         """The optimizer has made the update that the scaler was asked for."""
+        self._overflows = False
+        """Gradients of this step are not finite with the scale."""
         self._in_a_row = 0
         """Steps that were skipped, one after the other."""
         self._still = False
@@ -56,7 +58,7 @@ class Scaling:
     def step_begins(self, scaler: Any, frame: Any) -> None:
         self._scaler = scaler
         self.stepping = True
-        self._stepped = False
+        self._stepped = self._overflows = False
         self._watcher.event("scaler-step")
         if "unscale" not in self._watcher.now.events:  # else it has looked already, and does not look again
             self._watcher.now.scaler_checked = True
@@ -70,32 +72,35 @@ class Scaling:
     def step_done(self, optimizer: Optimizer) -> bool:
         """Whether the scaler is to be asked for this step once more, with other gradients."""
         self.stepping = False
-        self._in_a_row = 0 if self._stepped else self._in_a_row + 1
         again = False
         if not self._stepped:
             self._watcher.updates.made(optimizer)
             again = self._skipped(optimizer)
+        elif not self._overflows:
+            self._in_a_row = 0
         self._watcher.listen()
         return again
+
+    def step_failed(self, optimizer: Optimizer) -> None:
+        """A program may go on after the error that stopped its step: the scale that the optimizer was given
+        for this one would be multiplied into the next."""
+        self.stepping = False
+        if _unscales(optimizer):
+            optimizer.__dict__.pop("grad_scale", None)
+            optimizer.__dict__.pop("found_inf", None)
 
     def _skipped(self, optimizer: Optimizer) -> bool:
         """An incident only if something is bad without the scale too. True: its good micro-batches are left,
         and the step can be made with them."""
         watcher = self._watcher
         watcher.event("scaler-skip")
-        if self._in_a_row >= FALLING:
-            watcher.now.notable["scale_fell"] = self._in_a_row
+        self._count_overflow()
         verdict = watcher.host.judge(watcher.now.losses, [], None)
-        action = None
         if verdict.bad is not None:
-            action = watcher.trouble("loss", watcher.bad_losses(), optimizer, parts=self.has_parts(optimizer))
-        elif self._seconds < FREE_SKIP_SECONDS + SKIP_SHARE * (time.perf_counter() - self._started):
-            began = time.perf_counter()
-            parts = self.has_parts(optimizer)
-            action = watcher.trouble("gradients", [], optimizer, scaler_search=True, parts=parts)
-            self._seconds += time.perf_counter() - began
-        if action is None:
-            watcher.judge_silent_damage(optimizer)
+            parts = watcher.updates.may_have_parts(optimizer)
+            action = watcher.trouble("loss", watcher.bad_losses(), optimizer, parts=parts)
+        else:
+            action = self._bad_without_scale(optimizer)
         if action == "skip" and watcher.good_parts is not None:
             self._take_good_parts(optimizer)
             return True
@@ -106,27 +111,65 @@ class Scaling:
         watcher.finish_step(verdict, optimizer)
         return False
 
-    def has_parts(self, optimizer: Optimizer) -> bool:
+    def overflowed(self, optimizer: Optimizer) -> None:
+        """The same in the middle of the scaler's step, for an optimizer that unscales by itself: it has been
+        told to leave everything alone."""
+        watcher = self._watcher
+        self._count_overflow()
+        action = self._bad_without_scale(optimizer)
+        if action == "skip" and watcher.good_parts is not None:
+            self._overflows = False
+            watcher.updates.go_on_without_the_bad_parts(optimizer)
+            return
+        watcher.event("scaler-skip")
+        if action in ("skip", "rollback"):
+            watcher.updates.do_without(action, optimizer, None)
+
+    def _count_overflow(self) -> None:
+        self._overflows = True
+        self._in_a_row += 1
+        if self._in_a_row >= FALLING:
+            self._watcher.now.notable["scale_fell"] = self._in_a_row
+
+    def _bad_without_scale(self, optimizer: Optimizer) -> str | None:
+        """What to do about gradients that are not finite: nothing if they are without the scale, or if there
+        is no time to find out."""
+        watcher, began = self._watcher, time.perf_counter()
+        action = None
+        if self._seconds < FREE_SKIP_SECONDS + SKIP_SHARE * (began - self._started):
+            parts = watcher.updates.may_have_parts(optimizer)
+            action = watcher.trouble("gradients", [], optimizer, scaler_search=True, parts=parts)
+            self._seconds += time.perf_counter() - began
+        if action is None:
+            watcher.judge_silent_damage(optimizer)
+        return action
+
+    def lets_parts_in(self, optimizer: Optimizer) -> bool:
         """Whether the gradients of some micro-batches can take the place of all: not where the scaler has
-        several optimizers, which share its verdict, or leaves the unscaling to the optimizer."""
+        several optimizers, which share its verdict."""
+        if "scale" not in self._watcher.now.events:
+            return True
         asked = self._scaler is not None and "scaler-step" in self._watcher.now.events
-        states = self._scaler._per_optimizer_states if asked else {}
-        fused = getattr(optimizer, "_step_supports_amp_scaling", False)
-        return self._watcher.updates.has_parts() and len(states) == 1 and not fused
+        alone = asked and len(self._scaler._per_optimizer_states) == 1
+        return alone and (not _unscales(optimizer) or hasattr(optimizer, "found_inf"))
 
     def take_good_parts(self, optimizer: Optimizer) -> None:
-        """In the middle of the scaler's step, which has let the gradients pass: those of the good
-        micro-batches, unscaled and clipped as the others were."""
+        """In the middle of the scaler's step: the gradients of the good micro-batches, unscaled and clipped
+        as the others were, and what the scaler would have found in them."""
         scaler = self._scaler
-        found_inf = torch.zeros((), dtype=torch.float32, device=scaler._scale.device)
+        (state,) = scaler._per_optimizer_states.values()
         inverse = scaler._scale.double().reciprocal().float()
 
-        def unscale() -> None:
-            scaler._unscale_grads_(optimizer, inverse, found_inf, False)
+        def look(factor: torch.Tensor, half_too: bool = False) -> None:
+            nothing = torch.zeros_like(scaler._scale)
+            state["found_inf_per_device"] = scaler._unscale_grads_(optimizer, factor, nothing, half_too)
 
-        self._put_in(optimizer, unscale)
+        self._put_in(optimizer, lambda: look(inverse))
         if "unscale" not in self._watcher.now.events:
-            unscale()
+            look(torch.ones_like(inverse), half_too=True) if _unscales(optimizer) else look(inverse)
+        if _unscales(optimizer):
+            found = [each.to(scaler._scale.device) for each in state["found_inf_per_device"].values()]
+            optimizer.found_inf = sum(found, torch.zeros_like(scaler._scale))  # type: ignore[attr-defined]
 
     def _take_good_parts(self, optimizer: Optimizer) -> None:
         """After the scaler has left the step out: the gradients of the good micro-batches, at the scale they
@@ -163,3 +206,8 @@ class Scaling:
             tensor.copy_(value)
         self._watcher.event("update")
         self._watcher.now.scaler = scaler
+
+
+def _unscales(optimizer: Optimizer) -> bool:
+    """Whether the scaler leaves the unscaling to this optimizer, and the decision to make the update."""
+    return bool(getattr(optimizer, "_step_supports_amp_scaling", False))

@@ -189,6 +189,12 @@ def _one_number(loss: torch.Tensor) -> torch.Tensor:
     return loss if loss.dim() == 0 else loss.sum()
 
 
+def found_inf(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether a GradScaler that leaves the unscaling to this optimizer has told it not to make the update."""
+    given = getattr(optimizer, "found_inf", None)
+    return isinstance(given, torch.Tensor) and given.numel() == 1 and bool(given)
+
+
 def supports_found_inf(optimizer: torch.optim.Optimizer) -> bool:
     """Whether the optimizer leaves everything alone when `found_inf` is set."""
     groups = optimizer.param_groups

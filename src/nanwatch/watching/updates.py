@@ -21,6 +21,7 @@ from nanwatch.watching.sentinel import (
     LATE_STEPS,
     DeviceSentinel,
     Verdict,
+    found_inf,
     gradients_of,
     supports_found_inf,
     total_norm,
@@ -161,7 +162,9 @@ class Updates:
             return
         damage = self._lasting.damage(watcher.now.number)
         verdict = self._verdict(optimizer, damage)
-        if verdict.bad == "state" and damage is not None:
+        if verdict.bad == "overflow":
+            watcher.scaling.overflowed(optimizer)
+        elif verdict.bad == "state" and damage is not None:
             self._act_on_damage(damage, optimizer)
         elif verdict.bad is not None:
             self._act_on(verdict, optimizer, damage)
@@ -176,6 +179,8 @@ class Updates:
         confirm = checked or not step.clipped_by_value
         norm = None if step.clip is None else self._clip_norm(optimizer)
         verdict = self._watcher.host.judge(step.losses, gradients, norm, confirm)
+        if checked and verdict.bad is None and found_inf(optimizer):
+            verdict = verdict._replace(bad="overflow", grad_norm=None)
         if damage is not None and verdict.bad is None:
             verdict = verdict._replace(bad="state")
         if lockstep.groups:
@@ -190,7 +195,7 @@ class Updates:
             damage.by_this_step = False  # what one rank could mend by skipping, others cannot
         action = self._told_of(damage, optimizer)
         if action in ("skip", "rollback"):
-            self._do_without(action, optimizer, damage)
+            self.do_without(action, optimizer, damage)
 
     def _told_of(self, damage: Damage, optimizer: Optimizer) -> str:
         where, mends = damage.seen_in, damage.by_this_step
@@ -199,7 +204,7 @@ class Updates:
             self._lasting.tell(damage)
         return action or ""
 
-    def _do_without(self, action: str, optimizer: Optimizer, damage: Damage | None) -> None:
+    def do_without(self, action: str, optimizer: Optimizer, damage: Damage | None) -> None:
         """The update is not made, and where the state itself is bad, it goes back to a good one."""
         weights = weights_of(optimizer)
         if action == "rollback":
@@ -213,10 +218,7 @@ class Updates:
     def _act_on(self, verdict: Verdict, optimizer: Optimizer, damage: Damage | None = None) -> None:
         watcher = self._watcher
         sinks = watcher.bad_losses() + [("gradient", g) for g in gradients_of(optimizer) if not is_finite(g)]
-        scaled = "scale" in self._step.events
-        parts = watcher.scaling.has_parts(optimizer) if scaled else self.has_parts()
-        if watcher.lockstep.groups:
-            parts = not scaled and not self._step.closure  # each rank asks the others
+        parts = self.may_have_parts(optimizer)
         action = watcher.trouble(verdict.bad or "", sinks, optimizer, parts=parts, damage=damage)
         if action == "zero":
             replace_by_zero(gradients_of(optimizer))
@@ -225,16 +227,19 @@ class Updates:
                 self._lasting.tell(damage)
             return
         if watcher.good_parts is not None:
-            self._go_on_without_the_bad_parts(optimizer)
+            self.go_on_without_the_bad_parts(optimizer)
             return
-        self._do_without(action, optimizer, damage)
+        self.do_without(action, optimizer, damage)
 
-    def has_parts(self) -> bool:
-        """Whether there are several micro-batches, of which good ones may be kept."""
-        several = self._watcher.recorder.tape.backwards > 1 and not self._watcher.lockstep.groups
-        return several and self._copies is None and not self._step.closure
+    def may_have_parts(self, optimizer: Optimizer) -> bool:
+        """Whether there are several micro-batches, of which good ones may be kept; where ranks train
+        together, they ask each other."""
+        if self._watcher.lockstep.groups:
+            return not self._step.closure and "scale" not in self._step.events
+        several = self._watcher.recorder.tape.backwards > 1 and self._copies is None
+        return several and not self._step.closure and self._watcher.scaling.lets_parts_in(optimizer)
 
-    def _go_on_without_the_bad_parts(self, optimizer: Optimizer) -> None:
+    def go_on_without_the_bad_parts(self, optimizer: Optimizer) -> None:
         """The update is made with the gradients of the good micro-batches, clipped as the program did."""
         watcher = self._watcher
         if "scale" in self._step.events:
@@ -337,6 +342,8 @@ class Updates:
     def on_device(self, optimizer: Optimizer) -> bool:
         if self._mode == "host" or not supports_found_inf(optimizer):
             return False
+        if self._watcher.scaling.stepping:
+            return False  # whether it only looks for its scale must be known before the scale is updated
         if self._mode == "device":
             return True
         if self._policy not in ("raise", "observe"):
