@@ -21,7 +21,10 @@ def keep(trouble: Trouble, decided: str, watcher: Watcher) -> None:
 def keep_together(trouble: Trouble, watcher: Watcher) -> None:
     """Every rank must come here."""
     what = (watcher.recorder.tape, tuple(watcher.recorder.finished), watcher.calls)
-    trouble.good_parts = good_parts_of_ranks(*what, watcher.lockstep, trouble.optimizer, Alone)
+    can, after_scaler = watcher.scaling.lets_parts_in(trouble.optimizer), not watcher.now.updating
+    trouble.good_parts = good_parts_of_ranks(
+        *what, watcher.lockstep, trouble.optimizer, Alone, can, after_scaler
+    )
 
 
 def said_of(trouble: Trouble, decided: str, watcher: Watcher) -> list[str]:

@@ -223,6 +223,21 @@ class Session:
     # Incidents
 
     def _report(self, trouble: Trouble) -> str | None:
+        if trouble.scaler_search and self.watcher.lockstep.groups:
+            return self._report_together(trouble)
+        return self._deal_with(trouble)
+
+    def _report_together(self, trouble: Trouble) -> str | None:
+        """A GradScaler has left the step out on all ranks: they tell each other whose gradients are bad
+        without its scale, too."""
+        located = locate(trouble, self.watcher.calls)
+        seen = self.watcher.lockstep.agreed(None if located is None else "gradients")
+        if seen is None:
+            return None
+        trouble.seen_in = seen
+        return self._deal_with(trouble, located)
+
+    def _deal_with(self, trouble: Trouble, located: Located | None = None) -> str | None:
         can_skip, damaged = trouble.can_be_skipped, trouble.damaged
         if trouble.seen_in == "rank":
             return self._follow_the_other_rank(trouble)
@@ -233,7 +248,7 @@ class Session:
                 decided = self._decide(trouble.step, can_skip, damaged)
                 micro_batches.keep(trouble, decided, self.watcher)
             return decided
-        located = locate(trouble, self.watcher.calls)
+        located = located or locate(trouble, self.watcher.calls)
         if located is None:
             return None
         damaged = damaged or (trouble.damage is None and located.phase == "weights")

@@ -35,12 +35,16 @@ def good_parts_of_ranks(
     lockstep: Lockstep,
     optimizer: Optimizer,
     alone: Alone,
+    can: bool = True,
+    after_scaler: bool = False,
 ) -> GoodParts | None:
-    """None, on all ranks, when one of them cannot. Every rank must call it."""
-    layout = _without_fail(lambda: _layout(tape, lockstep))
+    """None, on all ranks, when one of them cannot. Every rank must call it. `can`: whether this one could put
+    them in; `after_scaler`: for a GradScaler that has left the step out and is to be asked again, which is
+    possible only if that of every rank has."""
+    layout = _without_fail(lambda: _layout(tape, lockstep)) if can else None
     if not lockstep.all_can(layout is not None) or layout is None:
         return None
-    if not layout.same_on_all_ranks():
+    if not layout.same_on_all_ranks(after_scaler):
         return None
     layout.share_statistics()
     found = _without_fail(lambda: _dry_run(tape, earlier, calls, alone))
@@ -77,9 +81,9 @@ class _Layout:
     def _averages_often(self) -> bool:
         return any(self._averages[:-1])
 
-    def same_on_all_ranks(self) -> bool:
-        pattern = sum(2**i for i, averages in enumerate(self._averages))
-        facts = [self.count, pattern % 2**31, len(self._first.buffers), int(self._shares[0])]
+    def same_on_all_ranks(self, after_scaler: bool) -> bool:
+        pattern = sum(2**i for i, averages in enumerate(self._averages) if averages)
+        facts = [self.count, pattern % 2**31, len(self._first.buffers), int(self._shares[0]), after_scaler]
         most = self._most([*facts, *(-fact for fact in facts)])
         return [-number for number in most[len(facts) :]] == most[: len(facts)]
 
@@ -117,7 +121,7 @@ class _Layout:
         replica = self._replica
         group = replica.process_group
         size = group.size()
-        found: Gradients = {}
+        found = dict(gradients)  # what the wrapper does not hold is each rank's own
         with torch.no_grad():
             for bucket in replica.reducer._get_zeros_like_grad_buckets():
                 views = list(zip(bucket.parameters(), bucket.gradients(), strict=True))

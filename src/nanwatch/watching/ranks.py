@@ -15,17 +15,18 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 from torch.optim import Optimizer
-from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from nanwatch.messages import say
+from nanwatch.watching.leaving import Leaving
 from nanwatch.watching.shield import warn
 
 REPLICATED = "DistributedDataParallel"
 SHARDED = frozenset(("FullyShardedDataParallel", "FSDPModule"))
 
-SEVERITY = (None, "state", "gradients", "loss")
+SEVERITY = (None, "state", "overflow", "gradients", "loss")
 """What a rank sees in its step, the worst last: bad gradients may be another rank's, a bad loss is not.
-"state": the step is finite, what it was made with is damaged."""
+"state": the step is finite, what it was made with is damaged. "overflow": the gradients are not finite with
+the scale of a GradScaler."""
 LEAVING = len(SEVERITY)
 """Worse than any verdict: nanwatch has failed on that rank."""
 
@@ -65,7 +66,7 @@ class Lockstep:
         self.replicas: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         self._due: bool | None = None
         """An exchange is due in the step that has begun: on the device, or not."""
-        self._answering: Any = None
+        self._leaving: Leaving | None = None
         self.together = False
         """A model of this process is trained together with other ranks, be they watched or not."""
         self.wishes: Wishes | None = None
@@ -130,7 +131,8 @@ class Lockstep:
             self.wish = self.wish and self._due is not None
 
     def agreed(self, seen: str | None) -> str | None:
-        """This rank's verdict, or "rank" when another one's is worse. Waits for all ranks."""
+        """This rank's verdict, or "rank" when another one's is worse ("overflow" is that of all). Waits for
+        all ranks."""
         groups = self.groups
         if not groups:
             return seen
@@ -143,6 +145,8 @@ class Lockstep:
         if (asked_by is not None or wish) and not self._honour(asked_by):
             return None
         self._bad, self.only_state = worst > 0, worst == SEVERITY.index("state")
+        if worst == SEVERITY.index("overflow"):
+            return "overflow"  # whether it is only the scale, all ranks have to find out
         return seen if worst == mine else "rank"
 
     def _honour(self, rank: int | None) -> bool:
@@ -222,25 +226,20 @@ class Lockstep:
         if not self.groups:
             return
         if self._due is False:
-            self._exchange(LEAVING, self.groups)
+            self._tell_of_leaving()
             return
         if self._due:
             self.agree_on_device(torch.zeros((), device=_device_of(self.groups[0])))
+        self._leaving = Leaving(self._tell_of_leaving, self._obey_on_device, on_device)
 
-        def answer(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-            if on_device(optimizer):
-                self._obey_on_device(optimizer)
-            else:
-                self.end()
-                self._exchange(LEAVING, self.groups)
-
-        self._answering = register_optimizer_step_pre_hook(answer)
+    def _tell_of_leaving(self) -> None:
+        self._exchange(LEAVING, self.groups)
 
     def end(self) -> None:
         """The watch is over, on all ranks."""
-        if self._answering is not None:
-            self._answering.remove()
-            self._answering = None
+        if self._leaving is not None:
+            self._leaving.end()
+            self._leaving = None
 
     def _obey_on_device(self, optimizer: Optimizer) -> None:
         """Where nobody reads the verdict in time: do as the others do, from here on."""

@@ -10,7 +10,7 @@ import torch
 from torch.optim import Optimizer
 
 from nanwatch.tensors import is_finite
-from nanwatch.watching.sentinel import weights_of
+from nanwatch.watching.sentinel import found_inf, weights_of
 from nanwatch.watching.stack import take_stack
 
 if TYPE_CHECKING:
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 FREE_SKIP_SECONDS = 5.0
 SKIP_SHARE = 0.02
-"""A step that a GradScaler skips is replayed without its scale, within this much time in all."""
+"""A step that a GradScaler skips is replayed without its scale, within this much time in all for those where
+nothing else is wrong."""
 
 
 FALLING = 3
@@ -56,6 +57,7 @@ class Scaling:
         self._watcher.now.scaler_checked = True
 
     def step_begins(self, scaler: Any, frame: Any) -> None:
+        self._watcher.lockstep.step_begins(on_device=False)
         self._scaler = scaler
         self.stepping = True
         self._stepped = self._overflows = False
@@ -96,11 +98,13 @@ class Scaling:
         watcher.event("scaler-skip")
         self._count_overflow()
         verdict = watcher.host.judge(watcher.now.losses, [], None)
-        if verdict.bad is not None:
-            parts = watcher.updates.may_have_parts(optimizer)
-            action = watcher.trouble("loss", watcher.bad_losses(), optimizer, parts=parts)
-        else:
+        bad = watcher.lockstep.agreed(verdict.bad or "overflow")
+        action = None
+        if bad == "overflow":
             action = self._bad_without_scale(optimizer)
+        elif bad is not None:
+            parts = watcher.updates.may_have_parts(optimizer)
+            action = watcher.trouble(bad, watcher.bad_losses(), optimizer, parts=parts)
         if action == "skip" and watcher.good_parts is not None:
             self._take_good_parts(optimizer)
             return True
@@ -113,15 +117,18 @@ class Scaling:
 
     def overflowed(self, optimizer: Optimizer) -> None:
         """The same in the middle of the scaler's step, for an optimizer that unscales by itself: it has been
-        told to leave everything alone."""
+        told to leave everything alone, unless it is only another rank's."""
         watcher = self._watcher
-        self._count_overflow()
+        here = found_inf(optimizer)
+        if here:
+            self._count_overflow()
         action = self._bad_without_scale(optimizer)
         if action == "skip" and watcher.good_parts is not None:
             self._overflows = False
             watcher.updates.go_on_without_the_bad_parts(optimizer)
             return
-        watcher.event("scaler-skip")
+        if here:
+            watcher.event("scaler-skip")
         if action in ("skip", "rollback"):
             watcher.updates.do_without(action, optimizer, None)
 
@@ -133,14 +140,18 @@ class Scaling:
 
     def _bad_without_scale(self, optimizer: Optimizer) -> str | None:
         """What to do about gradients that are not finite: nothing if they are without the scale, or if there
-        is no time to find out."""
+        is no time to find out. Ranks that train together all have the time, or none."""
         watcher, began = self._watcher, time.perf_counter()
         action = None
-        if self._seconds < FREE_SKIP_SECONDS + SKIP_SHARE * (began - self._started):
+        in_time = self._seconds < FREE_SKIP_SECONDS + SKIP_SHARE * (began - self._started)
+        if watcher.lockstep.groups:
+            in_time = watcher.lockstep.all_can(in_time)
+        if in_time:
+            watcher.lockstep.step_begins(on_device=False)  # they will tell each other what they have found
             parts = watcher.updates.may_have_parts(optimizer)
             action = watcher.trouble("gradients", [], optimizer, scaler_search=True, parts=parts)
-            self._seconds += time.perf_counter() - began
         if action is None:
+            self._seconds += time.perf_counter() - began
             watcher.judge_silent_damage(optimizer)
         return action
 

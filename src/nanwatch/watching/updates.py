@@ -179,7 +179,7 @@ class Updates:
         confirm = checked or not step.clipped_by_value
         norm = None if step.clip is None else self._clip_norm(optimizer)
         verdict = self._watcher.host.judge(step.losses, gradients, norm, confirm)
-        if checked and verdict.bad is None and found_inf(optimizer):
+        if checked and verdict.bad is None and not step.closure and found_inf(optimizer):
             verdict = verdict._replace(bad="overflow", grad_norm=None)
         if damage is not None and verdict.bad is None:
             verdict = verdict._replace(bad="state")
@@ -235,7 +235,7 @@ class Updates:
         """Whether there are several micro-batches, of which good ones may be kept; where ranks train
         together, they ask each other."""
         if self._watcher.lockstep.groups:
-            return not self._step.closure and "scale" not in self._step.events
+            return not self._step.closure
         several = self._watcher.recorder.tape.backwards > 1 and self._copies is None
         return several and not self._step.closure and self._watcher.scaling.lets_parts_in(optimizer)
 
