@@ -300,6 +300,40 @@ def test_statistics_and_random_numbers_begin_where_the_group_began(part: int, tm
     assert_skipped_is_never_came(play, tmp_path / "run")
 
 
+@pytest.mark.parametrize("fault", FAULTS)
+def test_optimizers_that_share_a_scaler_leave_the_group_out(fault: str, tmp_path: Path) -> None:
+    """And it is said."""
+
+    def play(bad: int | None, left_out: int | None) -> list[Any]:
+        model = network()
+        first, second = (
+            torch.optim.SGD(half.parameters(), lr=0.1, momentum=0.9) for half in (model[:2], model[2:])
+        )
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**8, growth_interval=2)
+        for step in range(5):
+            if step == left_out:
+                continue
+            model.zero_grad()
+            for part in range(2):
+                here = step == bad and part == 1
+                (x,) = batches(0 if here and fault == "batch" else None, None, 1)
+                loss = (model(x * (1 + part)) - 1).square().mean()
+                scaler.scale(spoiled(loss, fault) if here else loss).backward()
+            for optimizer in (first, second):
+                scaler.unscale_(optimizer)
+            for optimizer in (first, second):
+                scaler.step(optimizer)
+            scaler.update()
+        return [*state_of(model, first, second, scaler), random_states()]
+
+    with nanwatch.watch(policy="skip", dir=tmp_path / "run", explain=False, **AUDITS["no audit"]) as session:
+        found = play(BAD, None)
+    assert {i.action for i in session.incidents} == {"skipped"}
+    assert any("All micro-batches of this step are left out" in n for n in session.incidents[0].notes)
+    if fault != "loss":  # its gradients are finite: the second optimizer takes them for good ones
+        assert_same(found, play(None, BAD))
+
+
 def test_where_all_micro_batches_are_bad_none_is_kept(tmp_path: Path) -> None:
     def play(bad: int | None, left_out: int | None) -> list[Any]:
         model = network()

@@ -28,7 +28,8 @@ def keep_together(trouble: Trouble, watcher: Watcher) -> None:
 
 
 def said_of(trouble: Trouble, decided: str, watcher: Watcher) -> list[str]:
-    if not trouble.parts or decided != "skip" or trouble.tape.backwards < 2:
+    several = trouble.tape.backwards > 1 and not watcher.now.closure
+    if decided != "skip" or not several or trouble.seen_in not in ("loss", "gradients"):
         return []
     good = trouble.good_parts
     if good is None:

@@ -204,7 +204,7 @@ class Scaling:
 
     def stand_still(self) -> None:
         """The scale is not to learn from this step."""
-        self._still = "scale" in self._watcher.now.events
+        self._still = self._still or "scale" in self._watcher.now.events
 
     def update_begins(self, scaler: Any) -> None:
         still, self._still = self._still, False
