@@ -322,7 +322,8 @@ class Following:
                 try:
                     result = original(scaler, optimizer, *args, **kwargs)
                 except BaseException:
-                    run(scaling.step_failed, optimizer)
+                    if ours:
+                        run(scaling.step_failed, optimizer)
                     raise
                 if ours and run(scaling.step_done, optimizer):
                     run(scaling.step_begins, scaler, sys._getframe(1))
