@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from nanwatch.watching.ranks import LEAVING, NO_WISHES, Lockstep
+from nanwatch.watching.ranks import LEAVING, NO_WISHES, SEVERITY, Lockstep
 
 RANK, SIZE = 1, 4
-LOSS = 3
+GRADIENTS, LOSS = SEVERITY.index("gradients"), SEVERITY.index("loss")
 
 
 class Wishes:
@@ -66,7 +66,7 @@ def test_a_wish_goes_with_the_verdict_and_is_said_once(others: Others) -> None:
     others.lockstep.wish = True
     assert others.lockstep.agreed("gradients") == "gradients"
     assert others.lockstep.agreed(None) is None
-    assert others.told == [[2, SIZE - RANK], [0, 0], [0, 0]]
+    assert others.told == [[GRADIENTS, SIZE - RANK], [0, 0], [0, 0]]
     assert others.wishes.heard == [("honour", None), ("settle", True)]
 
 
