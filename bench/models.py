@@ -64,7 +64,8 @@ class Task:
     repeats: int = 1
     """Measurements in a round: where others use the machine, many short ones tell more than a long one."""
     warm_up: int = 2
-    """Steps under a way of watching before it is measured: the first few of a run are not like the rest."""
+    """Steps under a way of watching before it is measured: the first ones of a run are not like the rest, early
+    warnings learn in them."""
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         with torch.autocast(x.device.type, dtype=self.autocast, enabled=self.autocast is not None):
@@ -85,7 +86,7 @@ def _pictures(device: torch.device) -> tuple[Tensor, Tensor]:
 
 
 def cpu_tasks() -> list[Task]:
-    quick: Any = {"repeats": 8, "warm_up": 12}
+    quick: Any = {"repeats": 6, "warm_up": 64}
     return [
         Task("GPT 4x128, batch 8x64", lambda: GPT(4, 128, 4, 512, 64), _tokens(512, 8, 64), 4, **quick),
         Task("MLP 784-1024-1024-10, batch 512", mlp, _pictures, 4, **quick),
