@@ -330,8 +330,29 @@ def test_optimizers_that_share_a_scaler_leave_the_group_out(fault: str, tmp_path
         found = play(BAD, None)
     assert {i.action for i in session.incidents} == {"skipped"}
     assert any("All micro-batches of this step are left out" in n for n in session.incidents[0].notes)
-    if fault != "loss":  # its gradients are finite: the second optimizer takes them for good ones
-        assert_same(found, play(None, BAD))
+    assert_same(found, play(None, BAD))
+
+
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("looks", ["no look", "looks at gradients"])
+def test_optimizers_that_share_a_bad_loss_all_leave_it_out(count: int, looks: str, tmp_path: Path) -> None:
+    """Also where their gradients are finite: it is one batch, and one incident."""
+
+    def play(bad: int | None, left_out: int | None) -> list[Any]:
+        model = network()
+        parts = (model[:1], model[1:2], model[2:]) if count == 3 else (model[:2], model[2:])
+        optimizers = [torch.optim.Adam(part.parameters(), lr=0.1) for part in parts]
+        for step, x in enumerate(batches(None, left_out)):
+            model.zero_grad()
+            loss = (model(x) - 1).square().mean()
+            (spoiled(loss, "loss") if step == bad else loss).backward()
+            for optimizer in optimizers:
+                optimizer.step()
+                if looks != "no look":
+                    [p.grad.norm() for p in model.parameters()]
+        return [*state_of(model, *optimizers), random_states()]
+
+    assert_skipped_is_never_came(play, tmp_path / "run")
 
 
 def test_where_all_micro_batches_are_bad_none_is_kept(tmp_path: Path) -> None:

@@ -62,6 +62,18 @@ def test_without_a_wish_there_is_one_exchange(others: Others) -> None:
     assert others.told == [[0, 0]] and others.wishes.heard == []
 
 
+@pytest.mark.parametrize("mine", [None, "left out"])
+@pytest.mark.parametrize("verdict", ["left out", "overflow"])
+def test_what_one_rank_sees_may_be_so_for_all(others: Others, mine: str | None, verdict: str) -> None:
+    others.say = [(SEVERITY.index(verdict), 0)]
+    assert others.lockstep.agreed(mine) == verdict
+
+
+def test_a_bad_loss_elsewhere_is_worse_than_a_batch_that_was_left_out(others: Others) -> None:
+    others.say = [(LOSS, 0)]
+    assert others.lockstep.agreed("left out") == "rank"
+
+
 def test_a_wish_goes_with_the_verdict_and_is_said_once(others: Others) -> None:
     others.lockstep.wish = True
     assert others.lockstep.agreed("gradients") == "gradients"

@@ -23,10 +23,14 @@ from nanwatch.watching.shield import warn
 REPLICATED = "DistributedDataParallel"
 SHARDED = frozenset(("FullyShardedDataParallel", "FSDPModule"))
 
-SEVERITY = (None, "state", "overflow", "gradients", "loss")
+SEVERITY = (None, "left out", "state", "overflow", "gradients", "loss")
 """What a rank sees in its step, the worst last: bad gradients may be another rank's, a bad loss is not.
-"state": the step is finite, what it was made with is damaged. "overflow": the gradients are not finite with
-the scale of a GradScaler."""
+"left out": the gradients are finite, and of a batch that another optimizer was not given. "state": the step
+is finite, what it was made with is damaged. "overflow": the gradients are not finite with the scale of a
+GradScaler."""
+OF_ALL = ("left out", "overflow")
+"""What one rank sees is then so for all: to be left out by all of them, or for all of them to find out
+whether it is only the scale."""
 LEAVING = len(SEVERITY)
 """Worse than any verdict: nanwatch has failed on that rank."""
 
@@ -131,8 +135,7 @@ class Lockstep:
             self.wish = self.wish and self._due is not None
 
     def agreed(self, seen: str | None) -> str | None:
-        """This rank's verdict, or "rank" when another one's is worse ("overflow" is that of all). Waits for
-        all ranks."""
+        """This rank's verdict, or "rank" when another one's is worse and not `OF_ALL`. Waits for all."""
         groups = self.groups
         if not groups:
             return seen
@@ -144,9 +147,9 @@ class Lockstep:
             return None
         if (asked_by is not None or wish) and not self._honour(asked_by):
             return None
-        self._bad, self.only_state = worst > 0, worst == SEVERITY.index("state")
-        if worst == SEVERITY.index("overflow"):
-            return "overflow"  # whether it is only the scale, all ranks have to find out
+        self._bad, self.only_state = worst > SEVERITY.index("left out"), worst == SEVERITY.index("state")
+        if SEVERITY[worst] in OF_ALL:
+            return SEVERITY[worst]
         return seen if worst == mine else "rank"
 
     def _honour(self, rank: int | None) -> bool:

@@ -94,6 +94,13 @@ class Recorder:
             tapes.pop()
         return tapes[-1], tuple(tapes[:-1])
 
+    def step_of_gradients(self) -> int | None:
+        """The last step in which something was differentiated, or could have been: it made the gradients."""
+        for tape in (self.tape, *reversed(self.finished)):
+            if any(e.kind == "backward" or _is_differentiable(e) for e in tape.entries):
+                return tape.step
+        return None
+
     def remember(self, tapes: int) -> None:
         """Keep the last `tapes` finished tapes: as many as steps may be asked about late."""
         if self.finished.maxlen != tapes:

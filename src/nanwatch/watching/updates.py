@@ -53,6 +53,8 @@ class Updates:
         self.aftermath = Aftermath(watcher)
         self._lasting = LastingState(watcher.recorder, watcher.fingerprints)
         self.last: LastUpdate | None = None
+        self._left_out: int | None = None
+        """The last step whose batch was left out."""
         self.stack: Stack = ()
         """Where the program called the step that is under way."""
 
@@ -164,6 +166,8 @@ class Updates:
         verdict = self._verdict(optimizer, damage)
         if verdict.bad == "overflow":
             watcher.scaling.overflowed(optimizer)
+        elif verdict.bad == "left out":
+            self.do_without("skip", optimizer, None)
         elif verdict.bad == "state" and damage is not None:
             self._act_on_damage(damage, optimizer)
         elif verdict.bad is not None:
@@ -183,6 +187,8 @@ class Updates:
             verdict = verdict._replace(bad="overflow", grad_norm=None)
         if damage is not None and verdict.bad is None:
             verdict = verdict._replace(bad="state")
+        if verdict.bad is None and not step.closure and self._has_gradients_of_one_left_out():
+            verdict = verdict._replace(bad="left out")
         if lockstep.groups:
             bad = lockstep.agreed(verdict.bad)
             verdict = verdict if bad == verdict.bad else verdict._replace(bad=bad)
@@ -252,10 +258,18 @@ class Updates:
                 clip()
         self._step.verdict = self._step.verdict._replace(bad=None)
 
+    def _has_gradients_of_one_left_out(self) -> bool:
+        """Whether this update follows another optimizer's at once, and that was left out: finite or not,
+        these gradients are of the same batch."""
+        if self._left_out is None:
+            return False
+        return self._watcher.recorder.step_of_gradients() == self._left_out
+
     def leave_out(self, optimizer: Optimizer, weights: list[torch.Tensor]) -> None:
         """All but the update itself as if the batch of this step had never come."""
         watcher = self._watcher
         watcher.event("skip")
+        self._left_out = watcher.recorder.step_of_gradients()
         watcher.recorder.put_buffers_back(watcher.recorder.tape)
         watcher.scaling.stand_still()
         made = self._made.get(id(optimizer), 0)
