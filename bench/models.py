@@ -64,8 +64,8 @@ class Task:
     repeats: int = 1
     """Measurements in a round: where others use the machine, many short ones tell more than a long one."""
     warm_up: int = 2
-    """Steps under a way of watching before it is measured: early warnings learn in the first ones of a run, which
-    are not like the rest."""
+    """Steps under a way of watching before it is measured: early warnings learn in the first ones of a run,
+    which are not like the rest."""
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         with torch.autocast(x.device.type, dtype=self.autocast, enabled=self.autocast is not None):
