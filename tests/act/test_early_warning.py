@@ -16,7 +16,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanwatch.act.alarm import HEADROOM, OVERFLOW, SCALE, SPIKE, Alarm, rate_factor
+from nanwatch.act.alarm import HEADROOM, OVERFLOW, SCALE, SPIKE, Alarm, bounded_factor
 from nanwatch.act.early_warning import EarlyWarning
 from nanwatch.records import StepFacts
 
@@ -311,12 +311,13 @@ def test_a_scaler_that_looks_for_its_first_scale_is_let_alone() -> None:
 
 def test_the_rate_is_halved_for_an_overflow_ahead_and_has_a_floor() -> None:
     (ahead,) = heard(run(3.0**s for s in range(20)))
-    assert rate_factor(ahead, 1e-2, lowest=1e-5) == 0.5
-    assert rate_factor(ahead, 1e-2, lowest=1e-5, factor=0.1) == 0.1
-    assert rate_factor(ahead, 1.25e-5, lowest=1e-5) == pytest.approx(0.8)
-    assert rate_factor(ahead, 1e-5, lowest=1e-5) == rate_factor(ahead, 0.0, lowest=0.0) == 1.0
+    assert ahead.asks_for_a_lower_rate
+    assert bounded_factor(1e-2, lowest=1e-5, factor=0.5) == 0.5
+    assert bounded_factor(1e-2, lowest=1e-5, factor=0.1) == 0.1
+    assert bounded_factor(1.25e-5, lowest=1e-5, factor=0.5) == pytest.approx(0.8)
+    assert bounded_factor(1e-5, lowest=1e-5, factor=0.5) == bounded_factor(0.0, lowest=0.0, factor=0.5) == 1.0
     (falls,) = heard(scaled(50, 12))
-    assert rate_factor(falls, 1e-2, lowest=1e-5) == 1.0
+    assert not falls.asks_for_a_lower_rate
 
 
 def test_the_advice_would_have_helped(one_thread: None) -> None:

@@ -46,6 +46,22 @@ def test_one_bad_value_spoils_the_norm(dtype: torch.dtype, bad: float) -> None:
         assert not norm_and_verdict(gradients)[0].isfinite()
 
 
+@pytest.mark.parametrize("size", [4 * 2048, 4 * 2048 + 777])
+def test_a_bad_value_is_seen_wherever_it_lies(size: int) -> None:
+    """A gradient is read in several places at a time."""
+    for place in (*range(0, size, 509), size - 1):
+        gradient = torch.ones(size)
+        gradient[place] = math.nan
+        assert norm_and_verdict([gradient])[0].isnan(), place
+
+
+@pytest.mark.parametrize("size", [2047, 2048, 4 * 2048, 4 * 2048 + 777])
+def test_every_value_counts_once(size: int) -> None:
+    gradient = torch.arange(1, size + 1, dtype=torch.float32)
+    exact = math.sqrt(size * (size + 1) * (2 * size + 1) / 6)
+    assert norm_and_verdict([gradient])[0].item() == pytest.approx(exact, rel=1e-6)
+
+
 def test_large_float16_gradients_are_no_alarm() -> None:
     assert norm_and_verdict([torch.full((100_000,), 60_000.0, dtype=torch.float16)])[0].isfinite()
 

@@ -41,6 +41,11 @@ class Alarm:
     clip: float | None = None
     """A norm to clip at: the usual one of this run."""
 
+    @property
+    def asks_for_a_lower_rate(self) -> bool:
+        """An overflow that lies ahead does. It comes once per episode, so the rate is lowered once, too."""
+        return self.id == OVERFLOW
+
     def sentence(self) -> str:
         """In the language of this process: what happens, how long there is, what to do."""
         what = say(
@@ -77,13 +82,6 @@ class Alarm:
 
 def _either(first: str, second: str) -> str:
     return say("early.either", first=first, second=second)
-
-
-def rate_factor(alarm: Alarm, rate: float, lowest: float, factor: float = 0.5) -> float:
-    """By what to multiply a learning rate of `rate` when `alarm` comes: `factor` for an overflow that lies
-    ahead, 1 for all else, and never so that the rate falls below `lowest`. An alarm comes once per episode,
-    so the rate is lowered once per episode too."""
-    return bounded_factor(rate, lowest, factor) if alarm.id == OVERFLOW else 1.0
 
 
 def bounded_factor(rate: float, lowest: float, factor: float) -> float:

@@ -11,7 +11,7 @@ from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.swa_utils import AveragedModel
 
-from nanwatch.act.alarm import OVERFLOW, Alarm
+from nanwatch.act.alarm import Alarm
 from nanwatch.act.early_warning import EarlyWarning
 from nanwatch.act.lowering import Lowering, LoweringTogether, say_lowered, scale_rates
 from nanwatch.act.policy import Policy
@@ -76,7 +76,7 @@ class Precautions:
         together, what one sees in its own loss the others may not: it asks them."""
         if not self._policy.lower_rate_on_warning:
             return
-        for alarm in (a for a in alarms if a.id == OVERFLOW):
+        for alarm in (a for a in alarms if a.asks_for_a_lower_rate):
             if not watcher.lockstep.together:
                 for change in self._lowering.lower(watcher.updates.active):
                     say_lowered(alarm.step, change)
