@@ -25,6 +25,7 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "AdamW": lambda weights: torch.optim.AdamW(weights, lr=0.01, fused=True),
     "SGD": lambda weights: torch.optim.SGD(weights, lr=0.05, momentum=0.9, fused=True),
     "Adagrad": lambda weights: torch.optim.Adagrad(weights, lr=0.01, fused=True),
+    "SGD, not fused": lambda weights: torch.optim.SGD(weights, lr=0.05, momentum=0.9),
 }
 Where = Collection[tuple[int, int]]
 """(group, micro-batch) of each."""

@@ -75,7 +75,7 @@ def test_as_if_the_bad_ones_had_never_come(together: Together, kind: str, layout
     kept = [(number, step) for number in range(1, len(expected)) for step in (2, 3)]
     for rank in range(RANKS):
         assert steps_with(together, "skip-part", rank) == kept
-        assert steps_with(together, "skip", rank) == []
+        assert steps_with(together, "skip", rank) == steps_with(together, "scaler-skip", rank) == []
     told = [i for i in together.incidents() if i["rank"] == 1]
     assert {i["action"] for i in told} == {"skipped"}
     assert any("Left out on this rank: micro-batch 1 of 4" in note for note in told[0]["notes"])

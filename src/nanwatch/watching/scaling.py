@@ -95,7 +95,6 @@ class Scaling:
         """An incident only if something is bad without the scale too. True: its good micro-batches are left,
         and the step can be made with them."""
         watcher = self._watcher
-        watcher.event("scaler-skip")
         self._count_overflow()
         verdict = watcher.host.judge(watcher.now.losses, [], None)
         bad = watcher.lockstep.agreed(verdict.bad or "overflow")
@@ -108,6 +107,7 @@ class Scaling:
         if action == "skip" and watcher.good_parts is not None:
             self._take_good_parts(optimizer)
             return True
+        watcher.event("scaler-skip")
         if action in ("skip", "rollback"):
             watcher.updates.leave_out(optimizer, weights_of(optimizer))
         if action == "rollback":
