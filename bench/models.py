@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -50,6 +49,10 @@ def mlp() -> nn.Module:
     )
 
 
+ROUNDS = 300
+"""In each, a model is trained a few steps unwatched and as many watched, in each way."""
+
+
 @dataclass
 class Task:
     """One thing to train: `build` makes the model, `batch` a batch, `loss` the loss of a batch."""
@@ -58,14 +61,11 @@ class Task:
     build: Callable[[], nn.Module]
     batch: Callable[[torch.device], tuple[Tensor, Tensor]]
     steps: int
+    """Between two changes of what watches it."""
+    rounds: int
     autocast: torch.dtype | None = None
     is_quick: bool = True
     """A hundred steps take seconds, not minutes."""
-    repeats: int = 1
-    """Measurements in a round: where others use the machine, many short ones tell more than a long one."""
-    warm_up: int = 2
-    """Steps under a way of watching before it is measured: early warnings learn in the first ones of a run,
-    which are not like the rest."""
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         with torch.autocast(x.device.type, dtype=self.autocast, enabled=self.autocast is not None):
@@ -86,17 +86,16 @@ def _pictures(device: torch.device) -> tuple[Tensor, Tensor]:
 
 
 def cpu_tasks() -> list[Task]:
-    quick: Any = {"repeats": 6, "warm_up": 64}
     return [
-        Task("GPT 4x128, batch 8x64", lambda: GPT(4, 128, 4, 512, 64), _tokens(512, 8, 64), 4, **quick),
-        Task("MLP 784-1024-1024-10, batch 512", mlp, _pictures, 4, **quick),
+        Task("GPT 4x128, batch 8x64", lambda: GPT(4, 128, 4, 512, 64), _tokens(512, 8, 64), 8, ROUNDS),
+        Task("MLP 784-1024-1024-10, batch 512", mlp, _pictures, 8, ROUNDS),
         Task(
             "GPT 6x384, batch 4x256",
             lambda: GPT(6, 384, 6, 512, 256),
             _tokens(512, 4, 256),
-            2,
+            3,
+            30,
             is_quick=False,
-            repeats=2,
         ),
     ]
 
@@ -107,7 +106,8 @@ def gpu_tasks() -> list[Task]:
             f"GPT {layers}x{dim}, batch 8x1024, bf16 autocast",
             lambda: GPT(layers, dim, heads, 50304, 1024),
             _tokens(50304, 8, 1024),
-            10,
+            12,
+            20,
             torch.bfloat16,
         )
 

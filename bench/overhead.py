@@ -1,78 +1,121 @@
 """What watching costs: each way of it, side by side in one run, as a ratio to the unwatched step.
 
     python -m bench.overhead                 CPU models, and GPU models where there is one
-    python -m bench.overhead --rounds 12 --json overhead.json
+    python -m bench.overhead --rounds 400 --json overhead.json
     python -m bench.overhead --only nanwatch
 
-In every round each way trains the model for a few steps, once or several times, each between two times as
-many unwatched ones of the same model: one ratio. The middle one of all is shown, with the two between which
-half of them lie, so that what else the machine does can be seen; and, as "quiet", the ratio of the two
-quickest quarters, watched and not, which counts only the moments in which the machine did little else.
-nanwatch is measured as it is between two of its audits: sentinel, recorder and run folder. The audit's share
-of the time (1%) comes on top.
+A model is trained on and on, and what watches it is taken off and put on again every few steps, so that both
+meet the machine in the same moods. The ratio is that of all watched steps to all unwatched ones, with its
+standard error. nanwatch is measured as it is between two of its audits, and when its early warnings have
+learned from the first steps of a run: sentinel, recorder and run folder. The audit's share of the time (1%)
+comes on top. Ctrl-C ends a model's turn, and shows what was measured so far.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import copy
-import itertools
 import json
+import math
+import signal
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench.models import Task, cpu_tasks, gpu_tasks
+from bench.models import ROUNDS, Task, cpu_tasks, gpu_tasks
 
-Watch = Callable[[nn.Module], contextlib.AbstractContextManager[Any]]
-
-
-@contextlib.contextmanager
-def bare(model: nn.Module) -> Iterator[None]:
-    yield
+SNAPSHOT_EVERY = 240
+"""Watched steps, of which about a hundred are timed."""
+LEARNED = 67
+"""Steps in which early warnings learn; so many that a snapshot falls on a timed one."""
 
 
-def nanwatch_in(mode: str) -> Watch:
-    @contextlib.contextmanager
-    def watched(model: nn.Module) -> Iterator[None]:
+class Way:
+    """A way of watching that is put on and taken off between steps."""
+
+    warm_up = 1
+    """Steps that are not timed when it is put on for the first time."""
+    settling = 2
+    """Steps whenever it was put on or taken off, until they take what they take from then on."""
+
+    def __init__(self, watch: Callable[[nn.Module], contextlib.AbstractContextManager[Any]]) -> None:
+        self._watch = watch
+
+    def put_on(self, model: nn.Module) -> None:
+        self._worn = self._watch(model)
+        self._worn.__enter__()
+
+    def is_busy(self) -> bool:
+        """Whether it does something beside the program, which belongs to the steps that are timed."""
+        return False
+
+    def take_off(self) -> None:
+        self._worn.__exit__(None, None, None)
+
+    def end(self) -> None:
+        """It will not be put on again."""
+
+
+class Nanwatch(Way):
+    """One session, with its taps off for a while."""
+
+    warm_up = LEARNED
+    settling = 12
+    """Caches have to fill, Python has to find out what its code does most, a host has to get ahead of its
+    GPU, which gets warm: beside costs of a few per cent all that can be seen."""
+
+    def __init__(self, **options: Any) -> None:
+        self._options = options
+        self._session: Any = None
+        self._off_since = 0.0
+
+    def put_on(self, model: nn.Module) -> None:
+        if self._session is not None:
+            self._session.watcher.start()
+            self._forget_time(time.perf_counter() - self._off_since)
+            return
         import nanwatch
 
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            nanwatch.watch(mode=mode, dir=folder, audit_seconds=0.0, audit_share=0.0),
-        ):
-            yield
+        self._folder = tempfile.TemporaryDirectory()
+        self._session = nanwatch.watch(
+            dir=self._folder.name, audit_seconds=0.0, audit_share=0.0, **self._options
+        )
 
-    return watched
+    def is_busy(self) -> bool:
+        kept = self._session.precautions.last_good
+        return kept is not None and kept._working is not None and kept._working.is_alive()
+
+    def take_off(self) -> None:
+        watcher = self._session.watcher
+        watcher.shield.run(watcher.updates.judge_late, True)
+        watcher.close()
+        self._off_since = time.perf_counter()
+
+    def end(self) -> None:
+        self._session.close()
+        self._folder.cleanup()
+
+    def _forget_time(self, seconds: float) -> None:
+        """What is done within a share of the time is done within a share of that in which it is watched."""
+        self._session.watcher.fingerprints._began += seconds
+        kept = self._session.precautions.last_good
+        if kept is not None:
+            kept._kept._rest_until += seconds
 
 
-@contextlib.contextmanager
-def surviving(model: nn.Module) -> Iterator[None]:
-    """Skips and snapshots: measured over many steps, so that snapshots have their share of them."""
-    import nanwatch
-
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        nanwatch.watch(policy="survive", dir=folder, audit_seconds=0.0, audit_share=0.0, snapshot_every=100),
-    ):
-        yield
-
-
-LONG = 400
-"""Steps in a round for what happens seldom: a snapshot in a hundred, one on disk in several hundred."""
 FUSED = {"cpu": None, "cuda": True}
 """Of the optimizer: as torch has it where nobody asks, and what device mode needs."""
-PEERS_EVERY = 4
+SURVIVING = "nanwatch, survive, snapshots"
+PEERS_EVERY = 10
 """Rounds; their costs are multiples, and seen from a few."""
 
 
@@ -107,101 +150,119 @@ def isfinite_hooks(model: nn.Module) -> Iterator[None]:
         handle.remove()
 
 
-def ways(task: Task, device: torch.device, compiled: bool) -> dict[str, Watch]:
-    found: dict[str, Watch] = {"nanwatch, host mode": nanwatch_in("host")}
+def ways(task: Task, device: torch.device, compiled: bool) -> dict[str, Way]:
+    found: dict[str, Way] = {"nanwatch, host mode": Nanwatch(mode="host")}
     if device.type == "cpu":
         if task.is_quick:
-            found["nanwatch, survive, snapshots"] = surviving
+            found[SURVIVING] = Nanwatch(policy="survive", snapshot_every=SNAPSHOT_EVERY)
     else:
-        found["nanwatch, device mode"] = nanwatch_in("device")
+        found["nanwatch, device mode"] = Nanwatch(mode="device")
     if not compiled and task.is_quick:
-        found["torch detect_anomaly"] = anomaly
-        found["isfinite hook on each module"] = isfinite_hooks
+        found["torch detect_anomaly"] = Way(anomaly)
+        found["isfinite hook on each module"] = Way(isfinite_hooks)
         with contextlib.suppress(ImportError):
             import transformers.debug_utils  # noqa: F401
 
-            found["transformers DebugUnderflowOverflow"] = underflow_overflow
+            found["transformers DebugUnderflowOverflow"] = Way(underflow_overflow)
     return found
 
 
+class Timed(NamedTuple):
+    """Seconds of a step: of some watched ones, and of unwatched ones before and after them."""
+
+    unwatched: float
+    watched: float
+    steps: int
+    """How many were watched."""
+
+
 class Trainer:
-    """A model with its optimizer, trained a few steps at a time under one way of watching."""
+    """A model with its optimizer, trained a few steps at a time, watched or not."""
 
-    def __init__(self, task: Task, model: nn.Module, device: torch.device, compiled: bool) -> None:
-        self.task, self.device = task, device
-        self.model = copy.deepcopy(model)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=FUSED[device.type])
-        self.called = torch.compile(self.model) if compiled else self.model
+    def __init__(self, task: Task, device: torch.device, compiled: bool) -> None:
         torch.manual_seed(0)
-        self.batches = [task.batch(device) for _ in range(4)]
+        self._task, self._device = task, device
+        self.model = task.build().to(device)
+        self._optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=FUSED[device.type])
+        self._called = torch.compile(self.model) if compiled else self.model
+        self._batches = [task.batch(device) for _ in range(4)]
 
-    def train(self, steps: int) -> list[float]:
-        """How long each step took, as far as the host can tell."""
-        times = [time.perf_counter()]
+    def train(self, steps: int) -> None:
         for index in range(steps):
-            x, y = self.batches[index % len(self.batches)]
-            loss = self.task.loss(self.called, x, y)
-            self.optimizer.zero_grad()
+            x, y = self._batches[index % len(self._batches)]
+            loss = self._task.loss(self._called, x, y)
+            self._optimizer.zero_grad()
             loss.backward()
-            self.optimizer.step()
-            times.append(time.perf_counter())
-        return [after - before for before, after in itertools.pairwise(times)]
+            self._optimizer.step()
 
-    def seconds(self, watch: Watch, steps: int) -> float:
-        """Of a step: the middle one, or, of many, all of them together."""
-        with watch(self.model):
-            self.train(2 if watch is bare else self.task.warm_up)
-            if self.device.type == "cuda":
-                torch.cuda.synchronize()
-            began = time.perf_counter()
-            each = self.train(steps)
-            if self.device.type == "cuda":
-                torch.cuda.synchronize()
-            elif steps == self.task.steps:
-                return statistics.median(each)
-            return (time.perf_counter() - began) / steps
+    def seconds(self, settling: int, is_busy: Callable[[], bool] = lambda: False) -> tuple[float, int]:
+        """Of a step, out of a few, or of as many more as what is done beside them takes; and how many."""
+        self.train(settling)
+        self._wait()
+        began, steps = time.perf_counter(), self._task.steps
+        self.train(steps)
+        while is_busy():
+            self.train(settling + self._task.steps)
+            steps += settling + self._task.steps
+        self._wait()
+        return (time.perf_counter() - began) / steps, steps
+
+    def _wait(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize()
 
 
 def measure(
     task: Task, device: torch.device, rounds: int, only: str, compiled: bool = False
 ) -> list[dict[str, Any]]:
-    torch.manual_seed(0)
-    model = task.build().to(device)
     chosen = {name: way for name, way in ways(task, device, compiled).items() if only in name}
-    trainer = Trainer(task, model, device, compiled)
+    trainer = Trainer(task, device, compiled)
     trainer.train(3)
-    timed: dict[str, list[tuple[float, float, float]]] = {name: [] for name in chosen}
-    for round_number in range(rounds):
-        for name, way in chosen.items():
-            if round_number % PEERS_EVERY and not name.startswith("nanwatch"):
-                continue
-            steps, unwatched = (LONG, LONG // 4) if way is surviving else (task.steps, task.steps)
-            before = trainer.seconds(bare, unwatched)
-            for _ in range(task.repeats if steps == task.steps and name.startswith("nanwatch") else 1):
-                watched = trainer.seconds(way, steps)
-                after = trainer.seconds(bare, unwatched)
-                timed[name].append((before, watched, after))
+    for way in chosen.values():
+        way.put_on(trainer.model)
+        trainer.train(way.warm_up)
+        way.take_off()
+    timed: dict[str, list[Timed]] = {name: [] for name in chosen}
+    with contextlib.suppress(KeyboardInterrupt):
+        for number in range(rounds):
+            some = [n for n, w in chosen.items() if isinstance(w, Nanwatch) or number % PEERS_EVERY == 0]
+            before = trainer.seconds(Nanwatch.settling)[0]
+            for name in some:
+                watched, steps = watched_seconds(trainer, chosen[name])
+                after = trainer.seconds(chosen[name].settling)[0]
+                timed[name].append(Timed((before + after) / 2, watched, steps))
                 before = after
-        print(f"\r{task.name}: round {round_number + 1} of {rounds}", end="", file=sys.stderr, flush=True)
+            print(f"\r{task.name}: round {number + 1} of {rounds}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
+    for way in chosen.values():
+        way.end()
     what = {
         "task": task.name + (", compiled" if compiled else ""),
         "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
     }
-    return [{**what, "way": name, **ratios(found)} for name, found in timed.items()]
+    return [{**what, "way": name, **ratio_of(found)} for name, found in timed.items() if len(found) > 1]
 
 
-def ratios(timed: list[tuple[float, float, float]]) -> dict[str, Any]:
-    """Out of the seconds of a step before, during and after watching, round by round."""
-    found = [watched / ((before + after) / 2) for before, watched, after in timed]
-    unwatched = [seconds for before, _, after in timed for seconds in (before, after)]
-    quiet = statistics.quantiles([watched for _, watched, _ in timed], n=4)[0]
+def watched_seconds(trainer: Trainer, way: Way) -> tuple[float, int]:
+    way.put_on(trainer.model)
+    found = trainer.seconds(way.settling, way.is_busy)
+    way.take_off()
+    return found
+
+
+def ratio_of(timed: list[Timed]) -> dict[str, Any]:
+    """Of all watched steps to as many unwatched ones beside them."""
+    unwatched = statistics.fmean(each.unwatched for each in timed)
+    steps = statistics.fmean(each.steps for each in timed)
+    ratio = sum(each.watched * each.steps for each in timed) / sum(
+        each.unwatched * each.steps for each in timed
+    )
+    apart = [(each.watched - ratio * each.unwatched) * each.steps for each in timed]
     return {
-        "ratio": round(statistics.median(found), 3),
-        "middle_half": [round(q, 3) for q in statistics.quantiles(found, n=4)[::2]],
-        "quiet": round(quiet / statistics.quantiles(unwatched, n=4)[0], 3),
-        "unwatched_ms": round(1000 * statistics.median(unwatched), 3),
-        "ratios": len(timed),
+        "ratio": round(ratio, 4),
+        "standard_error": round(statistics.stdev(apart) / (steps * unwatched) / math.sqrt(len(timed)), 4),
+        "unwatched_ms": round(1000 * unwatched, 3),
+        "times": len(timed),
     }
 
 
@@ -209,33 +270,37 @@ def show(rows: list[dict[str, Any]]) -> None:
     print(f"\n{rows[0]['task']} on {rows[0]['device']}")
     print(f"  {'unwatched':38} {rows[0]['unwatched_ms']} ms")
     for row in rows:
-        low, high = row["middle_half"]
-        middle = f"x{row['ratio']:.3f}  ({low:.3f} to {high:.3f})"
-        print(f"  {row['way']:38} {middle}  quiet x{row['quiet']:.3f}, {row['ratios']} ratios", flush=True)
+        error = f"\u00b1 {row['standard_error']:.3f}"
+        print(f"  {row['way']:38} x{row['ratio']:.3f} {error}  ({row['times']} times)", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=30, help=f"at least {PEERS_EVERY + 1}")
+    parser.add_argument(
+        "--rounds", type=int, default=ROUNDS, help="with a quick model on the CPU; others take fewer"
+    )
     parser.add_argument("--only", default="", help="only the ways whose name contains this")
     parser.add_argument("--json", type=Path, default=None)
     parser.add_argument("--skip-cpu", action="store_true")
     parser.add_argument("--task", default="", help="only the models whose name contains this")
     options = parser.parse_args()
-    if options.rounds <= PEERS_EVERY:
-        parser.error(f"--rounds {options.rounds}: at least {PEERS_EVERY + 1}, to show how far they lie apart")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if options.rounds < 1:
+        parser.error(f"--rounds {options.rounds}: at least 1")
     wanted = [] if options.skip_cpu else [(task, "cpu", False) for task in cpu_tasks()]
     if torch.cuda.is_available():
         wanted += [(task, "cuda", compiled) for task in gpu_tasks() for compiled in (False, True)]
-    print(f"torch {torch.__version__}; ratio to the unwatched step: the middle one of all, the two")
-    print("between which half of them lie, and that of the quickest quarters", flush=True)
+    print(
+        f"torch {torch.__version__}; ratio of watched to unwatched steps, with its standard error", flush=True
+    )
     rows: list[dict[str, Any]] = []
     for task, device, compiled in wanted:
         if options.task not in task.name:
             continue
-        found = measure(task, torch.device(device), options.rounds, options.only, compiled)
+        rounds = max(PEERS_EVERY + 1, task.rounds * options.rounds // ROUNDS)
+        found = measure(task, torch.device(device), rounds, options.only, compiled)
         if not found:
             continue
         rows += found
