@@ -107,11 +107,48 @@ def test_each_optimizer(name: str, audit: str, tmp_path: Path) -> None:
     assert_skipped_is_never_came(play, tmp_path / "run", audit)
 
 
-def test_with_a_scaler(tmp_path: Path) -> None:
+class ThatHandsOn(torch.amp.GradScaler):
+    """With methods of its own, which call those of torch."""
+
+    def scale(self, outputs: Any) -> Any:
+        return super().scale(outputs)
+
+    def unscale_(self, optimizer: Any) -> None:
+        super().unscale_(optimizer)
+
+    def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        return super().step(optimizer, *args, **kwargs)
+
+    def update(self, new_scale: Any = None) -> None:
+        super().update(new_scale)
+
+
+@pytest.fixture
+def one_rank() -> Iterator[None]:
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+def scaler_of(kind: str) -> Any:
+    options: dict[str, Any] = {"init_scale": 2.0**8, "growth_interval": 2}
+    if kind == "of FSDP":
+        from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+
+        return ShardedGradScaler("cpu", **options)
+    return (ThatHandsOn if kind == "that hands on" else torch.amp.GradScaler)("cpu", **options)
+
+
+@pytest.mark.usefixtures("one_rank")
+@pytest.mark.parametrize("kind", ["of torch", "of FSDP", "that hands on"])
+@pytest.mark.parametrize("made", ["before", "within"])
+def test_with_a_scaler(kind: str, made: str, tmp_path: Path) -> None:
+    made_before = [scaler_of(kind), scaler_of(kind)] if made == "before" else []
+
     def play(bad: int | None, left_out: int | None) -> list[Any]:
         model = network()
         optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**8, growth_interval=2)
+        scaler = made_before.pop() if made_before else scaler_of(kind)
         schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.9)
         for x in batches(bad, left_out):
             optimizer.zero_grad()
@@ -125,7 +162,9 @@ def test_with_a_scaler(tmp_path: Path) -> None:
             schedule.step()
         return [*state_of(model, optimizer, scaler, schedule), random_states()]
 
-    assert_skipped_is_never_came(play, tmp_path / "run")
+    session = assert_skipped_is_never_came(play, tmp_path / "run")
+    for name in ("scale", "unscale", "scaler-step"):
+        assert all(facts.events.count(name) == 1 for facts in session.history), name
 
 
 class Anew:

@@ -43,7 +43,8 @@ class Scaling:
         """Steps that were skipped, one after the other."""
         self._still = False
         """The next update of the scale is not to be made."""
-        self._before: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._before: list[tuple[str, torch.Tensor, torch.Tensor]] = []
+        """Attributes of the scaler that its update is not to change, and what they hold."""
         self._seconds = 0.0
         self._started = time.perf_counter()
 
@@ -209,12 +210,14 @@ class Scaling:
     def update_begins(self, scaler: Any) -> None:
         still, self._still = self._still, False
         if still and scaler._scale is not None:
-            self._before = [(t, t.clone()) for t in (scaler._scale, scaler._growth_tracker)]
+            held = {name: getattr(scaler, name) for name in ("_scale", "_growth_tracker")}
+            self._before = [(name, tensor, tensor.clone()) for name, tensor in held.items()]
 
     def updated(self, scaler: Any) -> None:
         before, self._before = self._before, []
-        for tensor, value in before:
+        for name, tensor, value in before:
             tensor.copy_(value)
+            setattr(scaler, name, tensor)
         self._watcher.event("update")
         self._watcher.now.scaler = scaler
 
