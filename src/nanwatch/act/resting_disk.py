@@ -14,7 +14,7 @@ from nanwatch.act.training_state import State
 from nanwatch.messages import say
 from nanwatch.watching.shield import describe, warn
 
-SHARE = 0.0025
+SHARE = 0.001
 """Of the time of all CPUs, for writing: a training does not notice that much."""
 LONGEST = 300.0
 """Seconds that the disk rests at most: so much of a training is lost with a process that is killed."""
