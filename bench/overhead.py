@@ -114,7 +114,6 @@ class Nanwatch(Way):
 
 FUSED = {"cpu": None, "cuda": True}
 """Of the optimizer: as torch has it where nobody asks, and what device mode needs."""
-SURVIVING = "nanwatch, survive, snapshots"
 PEERS_EVERY = 10
 """Rounds; their costs are multiples, and seen from a few."""
 
@@ -154,7 +153,8 @@ def ways(task: Task, device: torch.device, compiled: bool) -> dict[str, Way]:
     found: dict[str, Way] = {"nanwatch, host mode": Nanwatch(mode="host")}
     if device.type == "cpu":
         if task.is_quick:
-            found[SURVIVING] = Nanwatch(policy="survive", snapshot_every=SNAPSHOT_EVERY)
+            survive = Nanwatch(policy="survive", snapshot_every=SNAPSHOT_EVERY)
+            found["nanwatch, survive, snapshots"] = survive
     else:
         found["nanwatch, device mode"] = Nanwatch(mode="device")
     if not compiled and task.is_quick:
