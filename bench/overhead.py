@@ -6,9 +6,10 @@
 
 A model is trained on and on, and what watches it is taken off and put on again every few steps, so that both
 meet the machine in the same moods. The ratio is that of all watched steps to all unwatched ones, with its
-standard error. nanwatch is measured as it is between two of its audits, and when its early warnings have
-learned from the first steps of a run: sentinel, recorder and run folder. The audit's share of the time (1%)
-comes on top. Ctrl-C ends a model's turn, and shows what was measured so far.
+standard error. The first steps after each change are not timed: watching costs more in them. nanwatch is
+measured as it is between two of its audits, and when its early warnings have learned from the first steps of a
+run: sentinel, recorder and run folder. The audit's share of the time (1%) comes on top. Ctrl-C ends a model's
+turn, and shows what was measured so far.
 """
 
 from __future__ import annotations
@@ -245,9 +246,10 @@ def measure(
 
 def watched_seconds(trainer: Trainer, way: Way) -> tuple[float, int]:
     way.put_on(trainer.model)
-    found = trainer.seconds(way.settling, way.is_busy)
-    way.take_off()
-    return found
+    try:
+        return trainer.seconds(way.settling, way.is_busy)
+    finally:  # after Ctrl-C too: it would watch the next model's unwatched steps
+        way.take_off()
 
 
 def ratio_of(timed: list[Timed]) -> dict[str, Any]:
