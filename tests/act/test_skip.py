@@ -163,6 +163,7 @@ def test_with_a_scaler(kind: str, made: str, tmp_path: Path) -> None:
         return [*state_of(model, optimizer, scaler, schedule), random_states()]
 
     session = assert_skipped_is_never_came(play, tmp_path / "run")
+    assert session.history
     for name in ("scale", "unscale", "scaler-step"):
         assert all(facts.events.count(name) == 1 for facts in session.history), name
 
