@@ -7,9 +7,9 @@
 A model is trained on and on, and what watches it is taken off and put on again every few steps, so that both
 meet the machine in the same moods. The ratio is that of all watched steps to all unwatched ones, with its
 standard error. The first steps after each change are not timed: watching costs more in them. nanwatch is
-measured as it is between two of its audits, and when its early warnings have learned from the first steps of a
-run: sentinel, recorder and run folder. The audit's share of the time (1%) comes on top. Ctrl-C ends a model's
-turn, and shows what was measured so far.
+measured as it is between two of its audits, and when its early warnings have learned from the first steps of
+a run: sentinel, recorder and run folder. The audit's share of the time (1%) comes on top. Ctrl-C ends a
+model's turn, and shows what was measured so far.
 """
 
 from __future__ import annotations
