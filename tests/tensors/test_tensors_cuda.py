@@ -7,7 +7,15 @@ import math
 import pytest
 import torch
 
-from nanwatch.tensors import is_finite, many_numbers, norm_and_verdict, numbers, statistics
+from nanwatch.tensors import (
+    is_finite,
+    latch,
+    many_numbers,
+    norm_and_verdict,
+    numbers,
+    statistics,
+    wait_until_ready,
+)
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")]
 
@@ -55,10 +63,11 @@ def test_many_are_read_with_one_wait() -> None:
 
 def test_nothing_waits_for_the_device() -> None:
     gradients = [torch.randn(5_000, device="cuda") for _ in range(5)]
-    statistics(gradients[0]), norm_and_verdict(gradients)
+    loss, kept = torch.ones((), device="cuda"), torch.zeros(3, device="cuda")
+    statistics(gradients[0]), norm_and_verdict(gradients), latch(gradients, loss, kept)
     torch.cuda.set_sync_debug_mode("error")
     try:
-        statistics(gradients[0]), norm_and_verdict(gradients)
+        statistics(gradients[0]), norm_and_verdict(gradients), latch(gradients, loss, kept)
     finally:
         torch.cuda.set_sync_debug_mode("default")
 
@@ -71,6 +80,46 @@ def test_the_norm_is_that_of_all_values_together() -> None:
     expected = torch.cat([g.double().reshape(-1) for g in gradients]).norm().item()
     for _ in range(2):
         assert norm_and_verdict(gradients)[0].item() == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_a_verdict_is_kept_on_the_device_until_it_is_taken_back(dtype: torch.dtype) -> None:
+    good = [torch.ones(size, device="cuda", dtype=dtype) for size in (3, 70_001, 200_000)]
+    bad = [good[0], good[1].clone(), good[2]]
+    bad[1][70_000] = math.inf
+    loss, kept = torch.tensor(2.5, device="cuda"), torch.zeros(3, device="cuda")
+    norm = pytest.approx(math.sqrt(270_004), rel=1e-5)
+    assert wait_until_ready()
+    for _ in range(20):  # more often than there is room for
+        assert latch(good, loss, kept) and kept.tolist() == [0.0, 2.5, norm]
+    assert latch(bad, loss, kept) and kept.tolist() == [1.0, 2.5, math.inf]
+    assert latch(good, loss, kept) and kept.tolist() == [1.0, 2.5, norm]
+    kept[0] = 0
+    assert latch(good, torch.tensor(math.nan, device="cuda"), kept) and kept[0] == 1
+
+
+def test_norms_of_many_models_in_turn_are_their_own() -> None:
+    models = [[torch.full((size,), 2.0, device="cuda") for size in (5, 900 + n)] for n in range(40)]
+    for _ in range(2):
+        found = [norm_and_verdict(gradients)[0] for gradients in models]
+        for n, norm in enumerate(found):
+            assert norm.item() == pytest.approx(2 * math.sqrt(905 + n), rel=1e-6)
+
+
+def test_a_verdict_is_left_to_others_where_there_is_more_than_plain_floats_of_one_type() -> None:
+    assert wait_until_ready()
+    one, kept = torch.ones(40, 40, device="cuda"), torch.zeros(3, device="cuda")
+    loss = torch.tensor(1.0, device="cuda")
+    sparse = torch.eye(3, device="cuda").to_sparse()
+    empty = torch.ones(0, device="cuda")
+    for other in (one.half(), one.cpu(), one[::2, 1:], sparse, empty, one.int(), one.to(torch.complex64)):
+        assert not latch([one, other], loss, kept)
+    for other_loss in (loss.double(), loss.cpu(), torch.ones(2, device="cuda")):
+        assert not latch([one], other_loss, kept)
+    assert not latch([], loss, kept)
+    assert kept.tolist() == [0.0, 0.0, 0.0]
+    assert latch([one, one.view(-1)[1:]], loss, kept)  # not aligned
+    assert kept[2].item() == pytest.approx(math.sqrt(3199), rel=1e-6)
 
 
 def test_a_captured_graph_measures_what_is_there_when_it_is_replayed() -> None:

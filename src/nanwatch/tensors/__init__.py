@@ -4,6 +4,7 @@
     is_finite(t)                   the verdict alone, on the host
     norms_by_device(gradients)     the total norm, left on the device: non-finite when a gradient is
     norm_and_verdict(gradients)    the same, on the host too a tensor
+    latch(gradients, loss, kept)   the same and its verdict, kept in a GPU's memory
     numbers_and_norm(ls, gs)       losses and that norm at once, where all lie in host memory; else None
     statistics(x)                  torch.ops.nanwatch.statistics: seven numbers, left on the device
 
@@ -12,7 +13,7 @@ ready, and where there is no compiler, torch does the same more slowly. `wait_un
 """
 
 from nanwatch.tensors.compiled import wait_until_ready
-from nanwatch.tensors.gradients import norm_and_verdict, norms_by_device, numbers_and_norm
+from nanwatch.tensors.gradients import latch, norm_and_verdict, norms_by_device, numbers_and_norm
 from nanwatch.tensors.measure import many_numbers, numbers
 from nanwatch.tensors.statistics_op import FIELDS, statistics
 from nanwatch.tensors.verdict import is_finite
@@ -20,6 +21,7 @@ from nanwatch.tensors.verdict import is_finite
 __all__ = [
     "FIELDS",
     "is_finite",
+    "latch",
     "many_numbers",
     "norm_and_verdict",
     "norms_by_device",

@@ -1,19 +1,24 @@
 """The L2 norm of many CUDA tensors by one kernel over all of them, without waiting for the device.
 
-The kernel reads a small table: how the tensors are cut into chunks, which is the same in every step, and
-where they are, which is sent along when it has changed.
+The kernel reads two small tables: how the tensors are cut into chunks, which is the same in every step, and
+where they are.
 """
 
 from __future__ import annotations
 
+import ctypes
+import functools
 from array import array
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from nanwatch.tensors import cuda
+from nanwatch.tensors.memory import FLOATS
+from nanwatch.tensors.rows import Places
 
 CHUNK = 1 << 16
 UNROLL = 8
@@ -22,45 +27,52 @@ TABLES_KEPT = 16
 LETTERS = 8
 BEYOND_ALL_CHUNKS = 1 << 62
 
-Key = tuple[int, int, tuple[int, ...]]
+Key = tuple[int, int, bytes]
+"""The device, a stream, and how many values each tensor has."""
+
+
+class Letter(NamedTuple):
+    """Pinned host memory, in which the kernel itself looks up an address for each chunk: quicker for the host
+    than to send a copy. `read`: when it has."""
+
+    addresses: Tensor
+    memory: Any
+    read: torch.cuda.Event
 
 
 class Mail:
-    """Numbers on their way to the device: pinned memory, its copy there, and an event when it has arrived. A
-    few of each, so that the next can be written while the last is still on its way."""
+    """A few letters, so that the next can be written while the last are still to be read."""
 
-    def __init__(self, size: int, device: torch.device) -> None:
-        self._letters = [
-            (
-                torch.empty(size, dtype=torch.int64, pin_memory=True),
-                torch.empty(size, dtype=torch.int64, device=device),
-                torch.cuda.Event(),
-            )
-            for _ in range(LETTERS)
-        ]
-        self._turn = 0
+    def __init__(self, size: int) -> None:
+        self._letters: deque[Letter] = deque()
+        for _ in range(LETTERS):
+            pinned = torch.empty(size, dtype=torch.int64, pin_memory=True)
+            memory = (ctypes.c_int64 * size).from_address(pinned.data_ptr())
+            self._letters.append(Letter(pinned, memory, torch.cuda.Event()))
 
-    def send(self, numbers: array[int]) -> Tensor:
-        pinned, there, arrived = self._letters[self._turn]
-        self._turn = (self._turn + 1) % LETTERS
-        arrived.synchronize()
-        pinned.copy_(torch.frombuffer(numbers, dtype=torch.int64))
-        there.copy_(pinned, non_blocking=True)
-        arrived.record()
-        return there
+    def write(self, addresses: array[int]) -> Letter:
+        letter = self._letters[0]
+        self._letters.rotate(-1)
+        letter.read.synchronize()
+        ctypes.memmove(letter.memory, addresses.buffer_info()[0], 8 * len(addresses))
+        return letter
+
+    def close(self) -> None:
+        """Others may be given this memory: not before it was read, which torch cannot know of."""
+        for letter in self._letters:
+            letter.read.synchronize()
 
 
 @dataclass
 class Table:
-    """On the device: the first chunk of each tensor and its size, in two rows; and the addresses."""
+    """On the device: the first chunk of each tensor and its size, in two rows; room for the parts of the sum,
+    and a counter behind them."""
 
     rows: Tensor
     columns: int
     chunks: int
+    parts: Tensor
     mail: Mail
-    sent: array[int] | None = None
-    addresses: Tensor | None = None
-    aligned: bool = True
 
 
 _tables: OrderedDict[Key, Table] = OrderedDict()
@@ -73,11 +85,32 @@ def norm_of_rows(rows: list[Tensor], device: torch.device) -> Tensor:
     by_dtype: dict[torch.dtype, list[Tensor]] = {}
     for row in rows:
         by_dtype.setdefault(row.dtype, []).append(row)
-    if cuda.kernels() is None or torch.cuda.is_current_stream_capturing():
+    if not can_launch():
         return _norm_by_foreach(by_dtype)
-    with cuda.on_device(rows[0].get_device()):
-        norms = [_norm_by_table(dtype, group, device) for dtype, group in by_dtype.items()]
+    norms = [norm_of_places(_places(dtype, group), device) for dtype, group in by_dtype.items()]
     return norms[0] if len(norms) == 1 else _joined(norms)
+
+
+def norm_of_places(places: Places, device: torch.device) -> Tensor:
+    norm = torch.empty((), dtype=torch.float32, device=device)
+    _launch(places, device, norm, None)
+    return norm
+
+
+def latch_places(places: Places, loss: Tensor, kept: Tensor) -> None:
+    """Of `kept`, three float32 on the device: the first becomes 1 unless loss and norm are finite, and stays
+    so; the others become the loss, also a float32, and the norm."""
+    _launch(places, kept.device, kept, loss)
+
+
+def can_launch() -> bool:
+    """In a graph that is captured, addresses would be those of the capture for ever."""
+    return cuda.kernels() is not None and not torch.cuda.is_current_stream_capturing()
+
+
+def _places(dtype: torch.dtype, rows: list[Tensor]) -> Places:
+    addresses, counts = array("q", map(Tensor.data_ptr, rows)), array("q", map(Tensor.numel, rows))
+    return Places(addresses, counts, FLOATS.index(dtype), not any(map((15).__and__, addresses)))
 
 
 def _norm_by_foreach(by_dtype: dict[torch.dtype, list[Tensor]]) -> Tensor:
@@ -95,44 +128,54 @@ def _joined(norms: list[Tensor]) -> Tensor:
     return norm.to(torch.float32)
 
 
-def _norm_by_table(dtype: torch.dtype, rows: list[Tensor], device: torch.device) -> Tensor:
+def _launch(places: Places, device: torch.device, out: Tensor, loss: Tensor | None) -> None:
     module = cuda.kernels()
     assert module is not None
-    table = _table(rows, device)
-    norm = torch.empty((), dtype=torch.float32, device=device)
-    module.squares_kernel[(table.chunks,)](
-        table.rows,
-        table.addresses,
-        torch.zeros(table.chunks + 1, dtype=torch.float64, device=device),
-        norm,
-        TENSORS=table.columns,
-        CHUNK=CHUNK,
-        STORED=getattr(module.tl, str(dtype).removeprefix("torch.")),
-        REAL=module.tl.float64 if dtype is torch.float64 else module.tl.float32,
-        ALIGNED=table.aligned,
-        TILE=cuda.TILE_BYTES // dtype.itemsize,
-        UNROLL=UNROLL,
-        num_warps=WARPS,
-    )
-    return norm
+    with cuda.on_device(device.index):
+        table = _table(places.counts, device)
+        letter = table.mail.write(places.addresses)
+        module.squares_kernel[(table.chunks,)](
+            table.rows,
+            letter.addresses,
+            table.parts,
+            out,
+            out if loss is None else loss,
+            JUDGE=loss is not None,
+            TENSORS=table.columns,
+            ALIGNED=places.aligned,
+            **_constants(places.type),
+        )
+        letter.read.record()
 
 
-def _table(rows: list[Tensor], device: torch.device) -> Table:
-    counts = tuple(map(Tensor.numel, rows))
-    key = (device.index, torch._C._cuda_getCurrentRawStream(device.index), counts)
+@functools.cache
+def _constants(number: int) -> dict[str, Any]:
+    """What the kernel is compiled for, by the number of a type."""
+    module, dtype = cuda.kernels(), FLOATS[number]
+    assert module is not None
+    return {
+        "LARGEST": torch.finfo(torch.float32).max,
+        "CHUNK": CHUNK,
+        "STORED": getattr(module.tl, str(dtype).removeprefix("torch.")),
+        "REAL": module.tl.float64 if dtype is torch.float64 else module.tl.float32,
+        "TILE": cuda.TILE_BYTES // dtype.itemsize,
+        "UNROLL": UNROLL,
+        "num_warps": WARPS,
+    }
+
+
+def _table(counts: array[int], device: torch.device) -> Table:
+    key = (device.index, torch._C._cuda_getCurrentRawStream(device.index), counts.tobytes())
     table = _tables.get(key)
     if table is None:
         table = _tables[key] = _new_table(counts, device)
         if len(_tables) > TABLES_KEPT:
-            _tables.popitem(last=False)
-    addresses = array("q", map(Tensor.data_ptr, rows))
-    if addresses != table.sent:
-        table.sent, table.addresses = addresses, table.mail.send(addresses)
-        table.aligned = not any(map((15).__and__, addresses))
+            _, oldest = _tables.popitem(last=False)
+            oldest.mail.close()
     return table
 
 
-def _new_table(counts: tuple[int, ...], device: torch.device) -> Table:
+def _new_table(counts: array[int], device: torch.device) -> Table:
     first_chunks, chunks = [], 0
     for count in counts:
         first_chunks.append(chunks)
@@ -141,4 +184,5 @@ def _new_table(counts: tuple[int, ...], device: torch.device) -> Table:
     empty = columns - len(counts)
     rows = array("q", [*first_chunks, *[BEYOND_ALL_CHUNKS] * empty, *counts, *[0] * empty])
     table = torch.frombuffer(rows, dtype=torch.int64).to(device)
-    return Table(table, columns, chunks, Mail(len(counts), device))
+    parts = torch.zeros(chunks + 1, dtype=torch.float64, device=device)
+    return Table(table, columns, chunks, parts, Mail(len(counts)))

@@ -10,13 +10,12 @@ from operator import attrgetter
 import torch
 from torch import Tensor
 
-from nanwatch.tensors import compiled, cuda
+from nanwatch.tensors import compiled, cuda, cuda_norm
 from nanwatch.tensors.cpu import TYPE_NUMBERS
-from nanwatch.tensors.cuda_norm import norm_of_rows
 from nanwatch.tensors.measure import tally_of
 from nanwatch.tensors.memory import FLOATS, flat_memory, parts_of
 from nanwatch.tensors.plain_dispatch import plain_dispatch
-from nanwatch.tensors.rows import PLAIN_TYPES, read_at_once
+from nanwatch.tensors.rows import PLAIN_TYPES, Places, places_of, read_at_once
 
 FLOAT_DTYPES = frozenset(FLOATS)
 STRIDED = frozenset({torch.strided})
@@ -69,9 +68,33 @@ def norm_and_verdict(tensors: Iterable[Tensor]) -> list[Tensor]:
         return [n if isinstance(n, Tensor) else torch.tensor(n, dtype=torch.float32) for n in found]
 
 
+def latch(gradients: list[Tensor], loss: Tensor, kept: Tensor) -> bool:
+    """`kept` is three float32 in a GPU's memory: whether a step was bad, its loss, and its norm. One kernel
+    brings them up to these gradients and this loss, and nobody waits for it. False, and nothing is done,
+    unless the gradients are plain floats of one type on that GPU, and the loss is a float32 there."""
+    if loss.dtype is not torch.float32 or loss.numel() != 1 or loss.device != kept.device:
+        return False
+    if not cuda_norm.can_launch():
+        return False
+    places = _places_of(gradients, kept.get_device())
+    if places is None:
+        return False
+    with plain_dispatch():
+        cuda_norm.latch_places(places, loss, kept)
+    return True
+
+
+def _places_of(gradients: list[Tensor], gpu: int) -> Places | None:
+    library = compiled.library()
+    return None if library is None or not gradients else places_of(library, gradients, gpu)
+
+
 def _norm_on_cuda(device: torch.device, gradients: list[Tensor]) -> Tensor:
+    places = _places_of(gradients, device.index) if cuda_norm.can_launch() else None
+    if places is not None:
+        return cuda_norm.norm_of_places(places, device)
     rows, others = _plain_rows(gradients)
-    return _with_others_on_cuda(norm_of_rows(rows, device), others)
+    return _with_others_on_cuda(cuda_norm.norm_of_rows(rows, device), others)
 
 
 def _norm_on_host(gradients: list[Tensor]) -> float:

@@ -493,7 +493,7 @@ typedef struct {
     uint64_t byte_offset;
 } Described;
 
-enum { ON_HOST = 1, IS_FLOAT = 2, IS_BFLOAT = 4 };
+enum { ON_HOST = 1, ON_CUDA = 2, IS_FLOAT = 2, IS_BFLOAT = 4 };
 
 static int type_of(const Described *tensor) {
     if (tensor->lanes != 1) return -1;
@@ -519,7 +519,7 @@ typedef struct {
     void (*lock)(void *);
 } Interpreter;
 
-enum { NOT_PLAIN = -1, LOOK_CLOSER = -2 };
+enum { NOT_PLAIN = -1, LOOK_CLOSER = -2, TYPES = 4 };
 #define LOWEST_SURE ((uintptr_t)1 << 36)
 #define BYTES_WORTH_UNLOCKING (1 << 22)
 
@@ -560,6 +560,30 @@ double nanwatch_squares_of(const Interpreter *python, void *const *objects, int6
     }
     free(data);
     return squares;
+}
+
+/* Of Python objects that are tensors: where each lies and how many values it has. Returns the number of the type
+ * that all of them have, plus TYPES if all lie at multiples of 16 bytes; or NOT_PLAIN unless all are rows of the
+ * same floats in the memory of one GPU. (With CUDA's addresses there is no doubt: they are high, and memory that
+ * was given back is at an offset from 0.) Wants the interpreter's lock. */
+int nanwatch_places_of(const Interpreter *python, void *const *objects, int64_t rows, int gpu, int64_t *addresses,
+                       int64_t *counts) {
+    int all = NOT_PLAIN;
+    uintptr_t bits = 0;
+    for (int64_t i = 0; i < rows; i++) {
+        Described tensor;
+        if (python->describe(objects[i], &tensor)) return NOT_PLAIN;
+        int type = type_of(&tensor);
+        if (type < 0 || (i && type != all)) return NOT_PLAIN;
+        all = type;
+        if (tensor.device_type != ON_CUDA || tensor.device_id != gpu) return NOT_PLAIN;
+        uintptr_t at = (uintptr_t)tensor.data + tensor.byte_offset;
+        counts[i] = contiguous(&tensor);
+        if (counts[i] <= 0 || at < LOWEST_SURE) return NOT_PLAIN;
+        addresses[i] = (int64_t)at;
+        bits |= at;
+    }
+    return bits & 15 ? all : all + TYPES;
 }
 
 /* How often each byte occurs: enough to know everything about an 8-bit type. Four tables, so that equal

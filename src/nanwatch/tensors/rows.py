@@ -1,5 +1,5 @@
-"""Gradients in host memory read in one call of C, which asks torch where they lie: instead of six calls for
-each of them.
+"""Gradients in host memory read in one call of C, which asks torch where they lie, and those of a GPU found
+in one: instead of six calls for each of them.
 
 Newer torch gives C code a table of functions (`__dlpack_c_exchange_api__`, of the DLPack standard), of which
 one describes a tensor without making anything. Where there is no such table, or some gradient is not
@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 from array import array
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ PLAIN_TYPES = frozenset({Tensor, Parameter})
 NAME = b"dlpack_exchange_api"
 VERSION = 1
 LOOK_CLOSER = -2
+TYPES = 4
 
 _some_function_mode_is_on = torch._C._is_torch_function_mode_enabled
 
@@ -72,6 +73,30 @@ def read_at_once(library: Any, rows: list[Tensor], numbers: Sequence[Tensor] = (
     except Exception:  # one that torch cannot describe: sparse, nested, wrapped
         return None
     return None if squares < 0 else [*values, squares]
+
+
+class Places(NamedTuple):
+    """Rows of the memory of one GPU: where each begins, how many values it has, the type of all, and whether
+    all begin at multiples of 16 bytes."""
+
+    addresses: array[int]
+    counts: array[int]
+    type: int
+    aligned: bool
+
+
+def places_of(library: Any, rows: list[Tensor], gpu: int) -> Places | None:
+    """The places of gradients in a GPU's memory, if all of them are there, plain and of one type."""
+    if not PYTHON or not PLAIN_TYPES.issuperset(map(type, rows)):
+        return None
+    room = bytes(8 * len(rows))
+    objects, addresses, counts = array("q", map(id, rows)), array("q", room), array("q", room)
+    first, into, sizes = (each.buffer_info()[0] for each in (objects, addresses, counts))
+    try:
+        found = library.nanwatch_places_of(PYTHON, first, len(rows), gpu, into, sizes)
+    except Exception:  # one that torch cannot describe
+        return None
+    return None if found < 0 else Places(addresses, counts, found % TYPES, found >= TYPES)
 
 
 _threads = torch.get_num_threads

@@ -16,11 +16,14 @@ ROW = tl.constexpr(8)
 
 @triton.jit
 def _is_last(arrivals):
-    """Whether all other programs have stored their part; `arrivals` points to a 0 behind the parts.
-    Each launch brings its own: a counter that outlives it could be trapped in a graph's memory pool."""
+    """Whether all other programs have stored their part; `arrivals` points to a 0 behind the parts, and it is
+    one again afterwards."""
     tl.debug_barrier()
     counter = arrivals.to(tl.pointer_type(tl.int32))
-    return tl.atomic_add(counter, 1, sem="acq_rel") == tl.num_programs(0) - 1
+    last = tl.atomic_add(counter, 1, sem="acq_rel") == tl.num_programs(0) - 1
+    if last:
+        tl.store(counter, 0)
+    return last
 
 
 @triton.jit
@@ -161,20 +164,33 @@ def statistics_kernel(
 
 
 @triton.jit
-def _root_of_sum(parts, out, count, TILE: tl.constexpr):
+def _root_of_sum(parts, count, TILE: tl.constexpr):
     total = tl.zeros([TILE], tl.float64)
     offsets = tl.arange(0, TILE)
     for at in range(0, count, TILE):
         total += tl.load(parts + at + offsets, mask=at + offsets < count, other=0.0, cache_modifier=".cg")
-    tl.store(out, tl.sqrt(tl.sum(total)).to(tl.float32))
+    return tl.sqrt(tl.sum(total)).to(tl.float32)
 
 
 @triton.jit
+def _latch(kept, loss, norm, LARGEST: tl.constexpr):
+    """Bring `kept` up to this step: whether one was bad, its loss, its norm."""
+    value = tl.load(loss)
+    fine = (tl.abs(value) <= LARGEST) & (tl.abs(norm) <= LARGEST) & (tl.load(kept) == 0)
+    tl.store(kept, tl.where(fine, 0.0, 1.0))
+    tl.store(kept + 1, value)
+    tl.store(kept + 2, norm)
+
+
+@triton.jit(do_not_specialize=["loss"])
 def squares_kernel(
     table,
     addresses,
     parts,
     out,
+    loss,
+    JUDGE: tl.constexpr,
+    LARGEST: tl.constexpr,
     TENSORS: tl.constexpr,
     CHUNK: tl.constexpr,
     STORED: tl.constexpr,
@@ -183,12 +199,13 @@ def squares_kernel(
     TILE: tl.constexpr,
     UNROLL: tl.constexpr,
 ):
-    """The sum of squares of one chunk of one of many tensors; the last program makes the norm of all."""
+    """The sum of squares of one chunk of one of many tensors; the last program makes the norm of all, and
+    with `JUDGE` the verdict of it and the loss."""
     chunk = tl.program_id(0)
     first_chunks = tl.load(table + tl.arange(0, TENSORS))
     tensor = tl.sum((first_chunks <= chunk).to(tl.int32)) - 1
     start = (chunk - tl.load(table + tensor)) * CHUNK
-    address = tl.load(addresses + tensor)
+    address = tl.load(addresses + tensor, cache_modifier=".cv")
     count = tl.minimum(tl.load(table + TENSORS + tensor) - start, CHUNK).to(tl.int32)
     if ALIGNED:
         address = tl.multiple_of(address, 16)
@@ -205,4 +222,8 @@ def squares_kernel(
         squares += v * v
     tl.store(parts + chunk, tl.sum(squares.to(tl.float64)))
     if _is_last(parts + tl.num_programs(0)):
-        _root_of_sum(parts, out, tl.num_programs(0), TILE)
+        norm = _root_of_sum(parts, tl.num_programs(0), TILE)
+        if JUDGE:
+            _latch(out, loss, norm, LARGEST)
+        else:
+            tl.store(out, norm)

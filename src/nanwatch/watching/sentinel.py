@@ -10,12 +10,11 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 
-from nanwatch.tensors import is_finite, norm_and_verdict, norms_by_device, numbers_and_norm
+from nanwatch.tensors import is_finite, latch, norm_and_verdict, norms_by_device, numbers_and_norm
 
 LATE_STEPS = 2
 """How many steps the host may run ahead of the device before it waits for a verdict."""
@@ -99,88 +98,123 @@ def _with_one_wait(values: Sequence[torch.Tensor | float]) -> list[float]:
     return [next(read) if isinstance(v, torch.Tensor) else v for v in values]
 
 
-@dataclass
-class _Late:
-    step: int
+class _Mail(NamedTuple):
+    """Host memory for what a device has kept, and the event that it has come, where it comes by itself."""
+
     values: torch.Tensor
-    """On the host: bad before or now, loss, norm."""
     ready: Any
+
+
+class _Late(NamedTuple):
+    step: int
+    mail: _Mail
+
+
+class _Kept(NamedTuple):
+    """On a device: bad before or now, loss, norm; and a view of the first."""
+
+    values: torch.Tensor
+    latched: torch.Tensor
 
 
 class DeviceSentinel:
     """No host sync: `guard` before a fused optimizer's step, `past` for the verdicts that have arrived."""
 
     def __init__(self) -> None:
-        self._latched: dict[torch.device, torch.Tensor] = {}
+        self._kept: dict[torch.device, _Kept] = {}
         self._waiting: deque[_Late] = deque()
-        self._pinned: list[torch.Tensor] = []
-        """Host memory that has been read and can be used again."""
+        self._read: list[_Mail] = []
+        """What has been read and can be used again."""
 
     def guard(
         self,
         optimizer: torch.optim.Optimizer,
         step: int,
         losses: Sequence[torch.Tensor],
-        gradients: Sequence[torch.Tensor],
+        gradients: list[torch.Tensor],
         norm: torch.Tensor | None,
         agree: Callable[[torch.Tensor], None] | None = None,
         hold_back: bool = True,
     ) -> None:
         """Give the optimizer this step's verdict, and send it to the host."""
+        kept = self._at_once(losses, gradients) if norm is None else None
+        if kept is None:
+            kept = self._one_by_one(losses, gradients, norm)
+        latched = kept.latched
+        if agree is not None:
+            agree(latched)
+        given = getattr(optimizer, "found_inf", None)
+        if hold_back:
+            optimizer.found_inf = (  # type: ignore[attr-defined]
+                latched if given is None else torch.maximum(latched, given.to(latched.device))
+            )
+        self._send(step, kept.values)
+
+    def _at_once(self, losses: Sequence[torch.Tensor], gradients: list[torch.Tensor]) -> _Kept | None:
+        """The usual case: one loss, and all gradients on one GPU."""
+        if len(losses) != 1 or not gradients or not gradients[0].is_cuda:
+            return None
+        kept = self._kept_on(gradients[0].device)
+        return kept if latch(gradients, losses[0], kept.values) else None
+
+    def _one_by_one(
+        self, losses: Sequence[torch.Tensor], gradients: list[torch.Tensor], norm: torch.Tensor | None
+    ) -> _Kept:
         if norm is None:
             norm = total_norm(norm_and_verdict(gradients))
         device = norm.device
         norm = norm.detach().float().reshape(())
         parts = [_one_number(each).to(device, non_blocking=True) for each in losses]
         loss = sum(parts[1:], parts[0]) if parts else torch.zeros_like(norm)
-        both = loss + norm
-        latched = self._latched.get(device)
-        if latched is None:
-            latched = self._latched[device] = torch.zeros((), device=device)
-        torch.logical_or(latched, both - both, out=latched)  # what is finite less itself is 0, else NaN
-        if agree is not None:
-            agree(latched)
-        given = getattr(optimizer, "found_inf", None)
-        if hold_back:
-            optimizer.found_inf = latched if given is None else torch.maximum(latched, given.to(device))  # type: ignore[attr-defined]
-        self._send(step, torch.stack([latched, loss, norm]))
+        kept, both = self._kept_on(device), loss + norm
+        torch.logical_or(kept.latched, both - both, out=kept.latched)  # finite less itself is 0, else NaN
+        torch.stack([loss, norm], out=kept.values[1:])
+        return kept
+
+    def _kept_on(self, device: torch.device) -> _Kept:
+        kept = self._kept.get(device)
+        if kept is None:
+            values = torch.zeros(3, device=device)
+            kept = self._kept[device] = _Kept(values, values[0])
+        return kept
 
     def _send(self, step: int, values: torch.Tensor) -> None:
         if values.device.type != "cuda":
-            self._waiting.append(_Late(step, values.clone(), None))
+            self._waiting.append(_Late(step, _Mail(values.clone(), None)))
             return
-        host = self._pinned.pop() if self._pinned else torch.empty(3, pin_memory=True)
-        host.copy_(values, non_blocking=True)
-        ready = torch.cuda.Event()
-        ready.record()
-        self._waiting.append(_Late(step, host, ready))
+        if not self._read:
+            self._read.append(_Mail(torch.empty(3, pin_memory=True), torch.cuda.Event()))
+        mail = self._read.pop()
+        mail.values.copy_(values, non_blocking=True)
+        mail.ready.record()
+        self._waiting.append(_Late(step, mail))
 
     def past(self, wait: bool = False, together: bool = False) -> list[tuple[int, Verdict]]:
         """The verdicts that have arrived, oldest first. Waits when too many are under way, or if asked.
         `together`: ranks that go together must all learn of a step in the same later one."""
         arrived: list[tuple[int, Verdict]] = []
         while self._waiting:
-            late = self._waiting[0]
-            if (together or late.ready is None) and not wait and len(self._waiting) < LATE_STEPS:
+            step, mail = self._waiting[0]
+            if (together or mail.ready is None) and not wait and len(self._waiting) < LATE_STEPS:
                 break
-            if late.ready is not None and not late.ready.query():
+            if mail.ready is not None and not mail.ready.query():
                 if not wait and not together and len(self._waiting) <= LATE_STEPS:
                     break
-                late.ready.synchronize()
+                mail.ready.synchronize()
             self._waiting.popleft()
-            bad, loss, norm = late.values.tolist()
-            if late.ready is not None:
-                self._pinned.append(late.values)
+            bad, loss, norm = mail.values.tolist()
+            if mail.ready is not None:
+                self._read.append(mail)
             seen = None if not bad else ("loss" if not math.isfinite(loss) else "gradients")
-            arrived.append((late.step, Verdict(seen, loss, norm)))
+            arrived.append((step, Verdict(seen, loss, norm)))
             if bad:
                 break
         return arrived
 
     def clear(self) -> None:
         """The host has seen the latch: let steps through again, and forget those that were held back."""
-        for latched in self._latched.values():
-            latched.zero_()
+        for kept in self._kept.values():
+            kept.latched.zero_()
         self._waiting.clear()
 
 
