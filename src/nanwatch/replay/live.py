@@ -33,6 +33,7 @@ MOST_HIDDEN = 5
 MOST_PEAKS = 3
 FIRST_SECONDS = 5.0
 SHARE = 0.01
+STEPS_BETWEEN_SWEEPS = 64
 AMONG_RACES = 4
 """One step in so many is looked at where to look might hide a race. What comes before a call of the model is
 still the step before: two in a row must be left alone."""
@@ -122,7 +123,10 @@ class LiveTracer:
         self.scope = Scope()
         self.tracer = _TimedTracer(self.scope)
         self.active = False
-        self._on = False
+        self.on = False
+        """It is on torch's stack of modes."""
+        self._traced = False
+        """The step that is under way, or the last one, was active when it began."""
         self._first_seconds = first_seconds
         self._share = share
         self._began = time.perf_counter()
@@ -149,23 +153,24 @@ class LiveTracer:
         self.tracer.after_root = value
 
     def begin_step(self, step: int) -> bool:
-        self.tracer.new_step(step)
-        self._spent_before = self.tracer.spent
-        self.active = self._affordable()
-        self.tracer.complete = True
-        self.tracer.unseen = False
-        elapsed = time.perf_counter() - self._began
-        allowed = max(self._first_seconds, self._first_seconds + self._share * elapsed)
-        self.tracer.budget = MOST_OVERDRAWN * max(allowed, self.tracer.spent + self._step_cost)
+        tracer, allowed = self.tracer, self._share * (time.perf_counter() - self._began)
+        tracer.step, tracer.complete, tracer.unseen = step, True, False
+        before, self.active = self._traced, self._affordable(allowed)
+        self._traced = self.active
+        if before or self.active or step % STEPS_BETWEEN_SWEEPS == 0:
+            tracer.new_step(step)  # forgets what nobody can ask for any more
+        if self.active:
+            self._spent_before = tracer.spent
+            most = max(self._first_seconds + allowed, tracer.spent + self._step_cost)
+            tracer.budget = MOST_OVERDRAWN * most
         return self.active
 
-    def _affordable(self) -> bool:
+    def _affordable(self, allowed: float) -> bool:
         if self.tracer.would_hide or (self.tracer.sends_ahead and self.tracer.step % AMONG_RACES):
             return False
         if self.tracer.spent < self._first_seconds:
             return True
-        elapsed = time.perf_counter() - self._began
-        return self.tracer.spent + self._step_cost - self._first_seconds <= self._share * elapsed
+        return self.tracer.spent + self._step_cost - self._first_seconds <= allowed
 
     def end_step(self, good: bool) -> None:
         if self.active and good:
@@ -183,22 +188,22 @@ class LiveTracer:
             self.pause()
             return
         self.tracer.looking = True
-        if not self._on:
+        if not self.on:
             self.tracer.__enter__()  # type: ignore[no-untyped-call]
-            self._on = True
+            self.on = True
 
     def pause(self) -> None:
         """Off the stack, or, when the program has put a mode of its own on top, blind."""
         self.tracer.looking = False
-        if self._on and _depth() and _at(_depth() - 1) is self.tracer:
+        if self.on and _depth() and _at(_depth() - 1) is self.tracer:
             self.tracer.__exit__(None, None, None)
-            self._on = False
+            self.on = False
 
     def leave_for_good(self) -> bool:
         """Off the stack, wherever on it we are; False while the tracer handles an op, since torch will put
         it back after that."""
         self.active = self.tracer.looking = False
-        if not self._on:
+        if not self.on:
             return True
         above: list[Any] = []
         while _depth() and _at(_depth() - 1) is not self.tracer:
@@ -206,7 +211,7 @@ class LiveTracer:
         there = bool(_depth())
         if there:
             self.tracer.__exit__(None, None, None)  # type: ignore[no-untyped-call]
-            self._on = False
+            self.on = False
         for mode in reversed(above):
             _push_mode(mode)
         return there
@@ -214,7 +219,7 @@ class LiveTracer:
     @property
     def small_budget(self) -> tuple[float, float]:
         """Seconds at first, and the share of the time afterwards, for what is looked at beside the trace."""
-        return self._first_seconds / 10, self._share / 4
+        return self._first_seconds / 10, self._share / 10
 
     @property
     def ops_seen(self) -> int:

@@ -87,6 +87,9 @@ class LiveTrace(Protocol):
     scope: Scope
     phase: str
     active: bool
+    """It is to look at this step."""
+    on: bool
+    """It is looking, or only blind for a while."""
     after_root: bool
 
     @property

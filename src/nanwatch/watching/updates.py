@@ -157,7 +157,7 @@ class Updates:
 
     def _judge(self, optimizer: Optimizer, on_device: bool) -> None:
         watcher = self._watcher
-        if watcher.live is not None:
+        if watcher.live is not None and watcher.live.on:
             watcher.live.pause()
         if on_device:
             self._judge_on_device(optimizer)

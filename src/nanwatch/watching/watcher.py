@@ -178,19 +178,22 @@ class Watcher:
         if self._closed:
             return
         self.outside.come_back()
-        if self.live is not None:
-            self.live.phase = "outside"
-            self.live.resume()
+        self._trace("outside")
 
     def stand_aside(self) -> None:
         self.outside.stand_aside()
-        if self.live is not None:
-            self.live.pause()
+        live = self.live
+        if live is not None and live.on:
+            live.pause()
 
     def trace_the_update(self) -> None:
-        if self.live is not None:
-            self.live.phase = "optimizer"
-            self.live.resume()
+        self._trace("optimizer")
+
+    def _trace(self, phase: str) -> None:
+        live = self.live
+        if live is not None and (live.active or live.on):
+            live.phase = phase
+            live.resume()
 
     def quiet_begins(self) -> None:
         self.stand_aside()
@@ -293,7 +296,7 @@ class Watcher:
             self._note_phase(entry, outputs)
         self.recorder.module_returned(entry, outputs)
         self.now.model_returned = True
-        if self.live is not None:
+        if self.live is not None and self.live.active:
             self.live.after_root = True
         if not any(t.requires_grad for t, _ in entry.made):
             self._judge_output(entry, outputs)
