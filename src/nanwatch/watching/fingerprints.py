@@ -22,7 +22,7 @@ from nanwatch.tensors.checksums import WORDS, Checksum, Rows, checksums_of, move
 from nanwatch.watching.sentinel import weights_of
 from nanwatch.watching.turned_bits import Flipped, flipped_at, no_program_writes
 
-SHARE = 0.0025
+SHARE = 0.001
 """Of the run's time."""
 
 FIRST_SECONDS = 0.5
