@@ -7,6 +7,7 @@ that Dynamo folds away.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -31,6 +32,8 @@ class ModuleCalls:
     def __init__(self) -> None:
         self.handler: Handler | None = None
         self._wrappers = Wrappers()
+        self._for_dynamo: tuple[Any, Any] | None = None
+        """What it was given for torch's own `__call__`, and that."""
 
     def install(self) -> None:
         original: Any = nn.Module.__call__
@@ -50,10 +53,25 @@ class ModuleCalls:
             return handler(original, module, args, kwargs)
 
         self._wrappers.put(nn.Module, "__call__", __call__)
+        if plain:
+            _exchange_for_dynamo(original, __call__)
+            self._for_dynamo = (__call__, original)
 
     def uninstall(self) -> None:
         self.handler = None
         self._wrappers.take_off()
+        if self._for_dynamo is not None:
+            _exchange_for_dynamo(*self._for_dynamo)
+            self._for_dynamo = None
+
+
+def _exchange_for_dynamo(known: Any, new: Any) -> None:
+    """Where calling a module means what Dynamo knows it to mean, it goes straight to `forward`, with far fewer
+    guards: it may take ours for torch's own. (Where it is loaded later, it does so by itself.)"""
+    for name in ("torch._dynamo.utils", "torch._dynamo.variables.nn_module"):
+        module = sys.modules.get(name)
+        if module is not None and getattr(module, "unpatched_nn_module_call", None) is known:
+            vars(module)["unpatched_nn_module_call"] = new
 
 
 class Scope:
