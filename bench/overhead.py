@@ -55,6 +55,9 @@ class Way:
         self._worn = self._watch(model)
         self._worn.__enter__()
 
+    def settled(self) -> None:
+        """The steps from now on are timed."""
+
     def is_busy(self) -> bool:
         """Whether it does something beside the program, which belongs to the steps that are timed."""
         return False
@@ -77,19 +80,26 @@ class Nanwatch(Way):
     def __init__(self, **options: Any) -> None:
         self._options = options
         self._session: Any = None
-        self._off_since = 0.0
+        self._changed = 0.0
+        """When it was put on or taken off."""
 
     def put_on(self, model: nn.Module) -> None:
         if self._session is not None:
             self._session.watcher.start()
-            self._forget_time(time.perf_counter() - self._off_since)
+            self._session.watcher.fingerprints._began += time.perf_counter() - self._changed
+            self._let_disk_rest()
+            self._changed = time.perf_counter()
             return
         import nanwatch
 
         self._folder = tempfile.TemporaryDirectory()
-        self._session = nanwatch.watch(
-            dir=self._folder.name, audit_seconds=0.0, audit_share=0.0, **self._options
-        )
+        self._session = nanwatch.watch(dir=self._folder.name, **self._options)
+        watcher = self._session.watcher
+        watcher.live._first_seconds = watcher.live._share = 0.0  # one audit, in the first step
+        watcher.fingerprints._first_seconds = 0.0
+
+    def settled(self) -> None:
+        self._let_disk_rest()
 
     def is_busy(self) -> bool:
         kept = self._session.precautions.last_good
@@ -99,20 +109,22 @@ class Nanwatch(Way):
         watcher = self._session.watcher
         watcher.shield.run(watcher.updates.judge_late, True)
         watcher.close()
-        self._off_since = time.perf_counter()
+        self._changed = time.perf_counter()
 
     def end(self) -> None:
         self._session.close()
         self._folder.cleanup()
 
-    def _forget_time(self, seconds: float) -> None:
-        """What is done within a share of the time is done within a share of that in which it is watched."""
-        self._session.watcher.fingerprints._began += seconds
+    def _let_disk_rest(self) -> None:
+        """What is done within a share of the time is done within a share of that in which it is watched. The
+        disk is written to beside steps that are timed, as snapshots are taken in them: within a share of
+        those."""
         kept = self._session.precautions.last_good
         if kept is not None:
-            kept._kept._rest_until += seconds
+            kept._kept._rest_until += time.perf_counter() - self._changed
 
 
+UNWATCHED = Way(lambda model: contextlib.nullcontext())
 FUSED = {"cpu": None, "cuda": True}
 """Of the optimizer: as torch has it where nobody asks, and what device mode needs."""
 PEERS_EVERY = 10
@@ -196,21 +208,31 @@ class Trainer:
             loss.backward()
             self._optimizer.step()
 
-    def seconds(self, settling: int, is_busy: Callable[[], bool] = lambda: False) -> tuple[float, int]:
+    def seconds(self, settling: int, way: Way = UNWATCHED) -> tuple[float, int]:
         """Of a step, out of a few, or of as many more as what is done beside them takes; and how many."""
         self.train(settling)
-        self._wait()
-        began, steps = time.perf_counter(), self._task.steps
+        way.settled()
+        began, steps = self._moment(), self._task.steps
         self.train(steps)
-        while is_busy():
+        while way.is_busy():
             self.train(settling + self._task.steps)
             steps += settling + self._task.steps
-        self._wait()
-        return (time.perf_counter() - began) / steps, steps
+        return _seconds_between(began, self._moment()) / steps, steps
 
-    def _wait(self) -> None:
-        if self._device.type == "cuda":
-            torch.cuda.synchronize()
+    def _moment(self) -> float | torch.cuda.Event:
+        """Of a GPU when it comes to this point: its host may be ahead, as it is in a training."""
+        if self._device.type != "cuda":
+            return time.perf_counter()
+        moment = torch.cuda.Event(enable_timing=True)
+        moment.record()
+        return moment
+
+
+def _seconds_between(began: Any, ended: Any) -> float:
+    if isinstance(began, float):
+        return float(ended - began)
+    ended.synchronize()
+    return float(began.elapsed_time(ended) / 1000)
 
 
 def measure(
@@ -247,7 +269,7 @@ def measure(
 def watched_seconds(trainer: Trainer, way: Way) -> tuple[float, int]:
     way.put_on(trainer.model)
     try:
-        return trainer.seconds(way.settling, way.is_busy)
+        return trainer.seconds(way.settling, way)
     finally:  # after Ctrl-C too: it would watch the next model's unwatched steps
         way.take_off()
 
