@@ -18,8 +18,8 @@ import torch
 from torch.optim import Optimizer
 from torch.optim import optimizer as optim_module
 
-from nanwatch.watching.about_models import living
 from nanwatch.watching.functional import follow_functional
+from nanwatch.watching.grad_scalers import follow_scalers
 from nanwatch.watching.shield import Shield
 from nanwatch.watching.worker_threads import WorkerThreads
 from nanwatch.watching.wrapping import Wrappers
@@ -50,10 +50,10 @@ class Following:
         self._follow_backward()
         self._follow_functions()
         self._follow_clipping()
-        self._follow_scaler()
         self._follow_compiled_functions()
         self._follow_torchscript()
         self._follow_arrivals()
+        follow_scalers(self._wrap, self._ours, self._shield.run, self._program.scaling)
         follow_functional(self._wrap, self._ours, self._shield.run, self._program)
         self._workers.install()
 
@@ -291,88 +291,6 @@ class Following:
         self._wrap(torch.nn.utils, "clip_grad_norm_", make_clip)
         self._wrap(clip_grad, "clip_grad_value_", make_clip_by_value)
         self._wrap(torch.nn.utils, "clip_grad_value_", make_clip_by_value)
-
-    def _follow_scaler(self) -> None:
-        """Kinds of GradScaler with methods of their own, such as FSDP's, are followed there."""
-        from torch.amp.grad_scaler import GradScaler
-
-        run, scaling = self._shield.run, self._program.scaling
-        followed: set[type] = set()
-
-        def ours(scaler: Any, owner: type, name: str) -> bool:
-            """Not where the method of another kind has called this one, which is followed itself."""
-            if not self._ours() or not scaler._enabled:
-                return False
-            return next(kind for kind in type(scaler).__mro__ if name in vars(kind)) is owner
-
-        def make_scale(owner: type, original: Any) -> Any:
-            def scale(scaler: Any, outputs: Any) -> Any:
-                scaled = original(scaler, outputs)
-                if ours(scaler, owner, "scale"):
-                    run(scaling.scaled, outputs, scaled)
-                return scaled
-
-            return scale
-
-        def make_unscale(owner: type, original: Any) -> Any:
-            def unscale_(scaler: Any, optimizer: Any) -> Any:
-                result = original(scaler, optimizer)
-                if ours(scaler, owner, "unscale_"):
-                    run(scaling.unscaled)
-                return result
-
-            return unscale_
-
-        def make_step(owner: type, original: Any) -> Any:
-            def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-                if not ours(scaler, owner, "step"):
-                    return original(scaler, optimizer, *args, **kwargs)
-                run(scaling.step_begins, scaler, sys._getframe(1))
-                try:
-                    result = original(scaler, optimizer, *args, **kwargs)
-                except BaseException:
-                    run(scaling.step_failed, optimizer)
-                    raise
-                if run(scaling.step_done, optimizer):
-                    run(scaling.step_begins, scaler, sys._getframe(1))
-                    result = original(scaler, optimizer, *args, **kwargs)
-                    run(scaling.step_done, optimizer)
-                return result
-
-            return step
-
-        def make_update(owner: type, original: Any) -> Any:
-            def update(scaler: Any, *args: Any, **kwargs: Any) -> Any:
-                if ours(scaler, owner, "update"):
-                    run(scaling.update_begins, scaler)
-                result = original(scaler, *args, **kwargs)
-                if ours(scaler, owner, "update"):
-                    run(scaling.updated, scaler)
-                return result
-
-            return update
-
-        makers = {"scale": make_scale, "unscale_": make_unscale, "step": make_step, "update": make_update}
-
-        def follow(kind: type) -> None:
-            for owner in kind.__mro__:
-                if issubclass(owner, GradScaler) and owner not in followed:
-                    followed.add(owner)
-                    for name, make in makers.items():
-                        if name in vars(owner):
-                            self._wrap(owner, name, functools.partial(make, owner))
-
-        def make_init(original: Any) -> Any:
-            def __init__(scaler: Any, *args: Any, **kwargs: Any) -> None:
-                original(scaler, *args, **kwargs)
-                if type(scaler) not in followed and self._ours():
-                    run(follow, type(scaler))
-
-            return __init__
-
-        self._wrap(GradScaler, "__init__", make_init)
-        for kind in {GradScaler, *map(type, living(GradScaler))}:
-            follow(kind)
 
     def _follow_arrivals(self) -> None:
         """The doors through which tensors come in without any op: loaders, numpy, files."""

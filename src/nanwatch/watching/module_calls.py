@@ -66,7 +66,7 @@ class ModuleCalls:
 
 
 def _exchange_for_dynamo(known: Any, new: Any) -> None:
-    """Where calling a module means what Dynamo knows it to mean, it goes straight to `forward`, with far fewer
+    """Where calling a module means what Dynamo knows it to mean, it goes straight to `forward`, with fewer
     guards: it may take ours for torch's own. (Where it is loaded later, it does so by itself.)"""
     for name in ("torch._dynamo.utils", "torch._dynamo.variables.nn_module"):
         module = sys.modules.get(name)
