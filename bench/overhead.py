@@ -8,7 +8,8 @@ A model is trained on and on, and what watches it is taken off and put on again 
 meet the machine in the same moods. The ratio is that of all watched steps to all unwatched ones, with its
 standard error. The first steps after each change are not timed: watching costs more in them. nanwatch is
 measured as it is between two of its audits, and when its early warnings have learned from the first steps of
-a run: sentinel, recorder and run folder. The audit's share of the time (1%) comes on top. Ctrl-C ends a
+a run: sentinel, recorder and run folder. The audit's share of the time (1%) comes on top. A GPU is timed by
+its own clock; how far its host was ahead of it tells which of the two a step waited for. Ctrl-C ends a
 model's turn, and shows what was measured so far.
 """
 
@@ -180,13 +181,27 @@ def ways(task: Task, device: torch.device, compiled: bool) -> dict[str, Way]:
     return found
 
 
-class Timed(NamedTuple):
-    """Seconds of a step: of some watched ones, and of unwatched ones before and after them."""
+class Steps(NamedTuple):
+    """Some that were made one after the other."""
 
-    unwatched: float
-    watched: float
-    steps: int
-    """How many were watched."""
+    seconds: float
+    """Of each."""
+    count: int
+    ahead: float
+    """By how many seconds the host was ahead of its GPU in the end. Next to nothing: it is the host that
+    says how long a step takes, and all that is done there is seen."""
+
+
+class Timed(NamedTuple):
+    """Some watched steps, and unwatched ones before and after them."""
+
+    before: Steps
+    watched: Steps
+    after: Steps
+
+    @property
+    def unwatched(self) -> float:
+        return (self.before.seconds + self.after.seconds) / 2
 
 
 class Trainer:
@@ -208,8 +223,8 @@ class Trainer:
             loss.backward()
             self._optimizer.step()
 
-    def seconds(self, settling: int, way: Way = UNWATCHED) -> tuple[float, int]:
-        """Of a step, out of a few, or of as many more as what is done beside them takes; and how many."""
+    def timed(self, settling: int, way: Way = UNWATCHED) -> Steps:
+        """A few steps, or as many more as what is done beside them takes."""
         self.train(settling)
         way.settled()
         began, steps = self._moment(), self._task.steps
@@ -217,7 +232,9 @@ class Trainer:
         while way.is_busy():
             self.train(settling + self._task.steps)
             steps += settling + self._task.steps
-        return _seconds_between(began, self._moment()) / steps, steps
+        ended, sent = self._moment(), time.perf_counter()
+        seconds = _seconds_between(began, ended)
+        return Steps(seconds / steps, steps, time.perf_counter() - sent)
 
     def _moment(self) -> float | torch.cuda.Event:
         """Of a GPU when it comes to this point: its host may be ahead, as it is in a training."""
@@ -249,11 +266,11 @@ def measure(
     with contextlib.suppress(KeyboardInterrupt):
         for number in range(rounds):
             some = [n for n, w in chosen.items() if isinstance(w, Nanwatch) or number % PEERS_EVERY == 0]
-            before = trainer.seconds(Nanwatch.settling)[0]
+            before = trainer.timed(Nanwatch.settling)
             for name in some:
-                watched, steps = watched_seconds(trainer, chosen[name])
-                after = trainer.seconds(chosen[name].settling)[0]
-                timed[name].append(Timed((before + after) / 2, watched, steps))
+                watched = watched_steps(trainer, chosen[name])
+                after = trainer.timed(chosen[name].settling)
+                timed[name].append(Timed(before, watched, after))
                 before = after
             print(f"\r{task.name}: round {number + 1} of {rounds}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
@@ -266,10 +283,10 @@ def measure(
     return [{**what, "way": name, **ratio_of(found)} for name, found in timed.items() if len(found) > 1]
 
 
-def watched_seconds(trainer: Trainer, way: Way) -> tuple[float, int]:
+def watched_steps(trainer: Trainer, way: Way) -> Steps:
     way.put_on(trainer.model)
     try:
-        return trainer.seconds(way.settling, way)
+        return trainer.timed(way.settling, way)
     finally:  # after Ctrl-C too: it would watch the next model's unwatched steps
         way.take_off()
 
@@ -277,25 +294,32 @@ def watched_seconds(trainer: Trainer, way: Way) -> tuple[float, int]:
 def ratio_of(timed: list[Timed]) -> dict[str, Any]:
     """Of all watched steps to as many unwatched ones beside them."""
     unwatched = statistics.fmean(each.unwatched for each in timed)
-    steps = statistics.fmean(each.steps for each in timed)
-    ratio = sum(each.watched * each.steps for each in timed) / sum(
-        each.unwatched * each.steps for each in timed
+    steps = statistics.fmean(each.watched.count for each in timed)
+    ratio = sum(each.watched.seconds * each.watched.count for each in timed) / sum(
+        each.unwatched * each.watched.count for each in timed
     )
-    apart = [(each.watched - ratio * each.unwatched) * each.steps for each in timed]
+    apart = [(each.watched.seconds - ratio * each.unwatched) * each.watched.count for each in timed]
     return {
         "ratio": round(ratio, 4),
         "standard_error": round(statistics.stdev(apart) / (steps * unwatched) / math.sqrt(len(timed)), 4),
         "unwatched_ms": round(1000 * unwatched, 3),
         "times": len(timed),
+        "unwatched_ahead_ms": round(1000 * statistics.fmean(each.before.ahead for each in timed), 1),
+        "ahead_ms": round(1000 * statistics.fmean(each.watched.ahead for each in timed), 1),
     }
 
 
 def show(rows: list[dict[str, Any]]) -> None:
     print(f"\n{rows[0]['task']} on {rows[0]['device']}")
-    print(f"  {'unwatched':38} {rows[0]['unwatched_ms']} ms")
+    print(f"  {'unwatched':38} {rows[0]['unwatched_ms']} ms{_lead(rows[0], 'unwatched_ahead_ms')}")
     for row in rows:
         error = f"\u00b1 {row['standard_error']:.3f}"
-        print(f"  {row['way']:38} x{row['ratio']:.3f} {error}  ({row['times']} times)", flush=True)
+        times = f"({row['times']} times{_lead(row, 'ahead_ms')})"
+        print(f"  {row['way']:38} x{row['ratio']:.3f} {error}  {times}", flush=True)
+
+
+def _lead(row: dict[str, Any], key: str) -> str:
+    return "" if row["device"] == "cpu" else f", host {row[key]} ms ahead"
 
 
 def main() -> None:
