@@ -114,7 +114,8 @@ def test_a_verdict_is_left_to_others_where_there_is_more_than_plain_floats_of_on
     empty = torch.ones(0, device="cuda")
     for other in (one.half(), one.cpu(), one[::2, 1:], sparse, empty, one.int(), one.to(torch.complex64)):
         assert not latch([one, other], loss, kept)
-    for other_loss in (loss.double(), loss.cpu(), torch.ones(2, device="cuda")):
+    kind = type("Kind", (torch.Tensor,), {})
+    for other_loss in (loss.double(), loss.cpu(), torch.ones(2, device="cuda"), loss.as_subclass(kind)):
         assert not latch([one], other_loss, kept)
     assert not latch([], loss, kept)
     assert kept.tolist() == [0.0, 0.0, 0.0]

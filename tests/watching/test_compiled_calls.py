@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
+import pytest
 import torch
 from torch import nn
 from torch._dynamo.eval_frame import _debug_get_cache_entry_list
@@ -59,3 +62,25 @@ def test_dynamo_has_torchs_own_call_back_afterwards(tmp_path: Path) -> None:
         assert nn.Module.__call__ is not own
         assert utils.unpatched_nn_module_call is nn_module.unpatched_nn_module_call is nn.Module.__call__
     assert utils.unpatched_nn_module_call is nn_module.unpatched_nn_module_call is nn.Module.__call__ is own
+
+
+DYNAMO_COMES_WITH_TWO_WATCHES_OPEN = """
+import sys, tempfile
+import torch
+import nanwatch
+own = torch.nn.Module.__call__
+watches = [nanwatch.watch(dir=tempfile.mkdtemp()) for _ in range(2)]
+assert "torch._dynamo.utils" not in sys.modules
+from torch._dynamo import utils
+from torch._dynamo.variables import nn_module
+for watch in (watches if sys.argv[1] == "first" else reversed(watches)):
+    watch.close()
+assert utils.unpatched_nn_module_call is nn_module.unpatched_nn_module_call is torch.nn.Module.__call__ is own
+"""
+
+
+@pytest.mark.parametrize("closed", ["first", "last"])
+def test_dynamo_has_torchs_own_call_back_after_two_watches(tmp_path: Path, closed: str) -> None:
+    program = [sys.executable, "-c", DYNAMO_COMES_WITH_TWO_WATCHES_OPEN, closed]
+    done = subprocess.run(program, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert done.returncode == 0, done.stderr

@@ -158,3 +158,24 @@ def test_steps_are_logged_in_their_order(watch: Watch, tmp_path: Path) -> None:
     lines = [json.loads(line) for line in (tmp_path / "run/steps-rank0.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == list(range(5))
     assert all(isinstance(line.get("loss"), float) for line in lines)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
+def test_the_programs_default_dtype_is_not_the_verdicts(
+    watch: Watch, dtype: torch.dtype
+) -> None:
+    was = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        model = nn.Linear(4, 1)
+        optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+        session = watch(model, optimizer, mode="device")
+        before = model.weight.detach().clone()
+        for _ in range(4):
+            optimizer.zero_grad()
+            model(torch.ones(2, 4)).mean().backward()
+            optimizer.step()
+        session.close()
+    finally:
+        torch.set_default_dtype(was)
+    assert not torch.equal(model.weight.detach(), before)

@@ -99,3 +99,19 @@ def test_a_compiled_function_that_calls_them_is_one_graph(session: nanwatch.Sess
 
     compiled = torch.compile(loss, backend="eager", fullgraph=True)
     assert torch.equal(compiled(logits, target), loss(logits, target))
+
+
+def test_a_default_device_set_under_a_watch_stays_where_torch_wants_it(session: nanwatch.Session) -> None:
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    torch.set_default_device("cpu")
+    try:
+        for _ in range(2):
+            model(torch.randn(2, 4)).mean().backward()
+            optimizer.step()
+            assert torch.get_default_device() == torch.device("cpu")
+    finally:
+        torch.set_default_device(None)
+    assert torch._C._len_torch_function_stack() == 1, "ours alone"
+    session.close()
+    assert torch._C._len_torch_function_stack() == 0

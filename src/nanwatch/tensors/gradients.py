@@ -72,7 +72,9 @@ def latch(gradients: list[Tensor], loss: Tensor, kept: Tensor) -> bool:
     """`kept` is three float32 in a GPU's memory: whether a step was bad, its loss, and its norm. One kernel
     brings them up to these gradients and this loss, and nobody waits for it. False, and nothing is done,
     unless the gradients are plain floats of one type on that GPU, and the loss is a float32 there."""
-    if loss.dtype is not torch.float32 or loss.numel() != 1 or loss.device != kept.device:
+    if type(loss) not in PLAIN_TYPES or loss.dtype is not torch.float32 or loss.device != kept.device:
+        return False
+    if loss.numel() != 1 or not loss.data_ptr():
         return False
     if not cuda_norm.can_launch():
         return False

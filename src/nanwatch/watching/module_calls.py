@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from nanwatch.watching.worker_threads import handed
-from nanwatch.watching.wrapping import Wrappers
+from nanwatch.watching.wrapping import Wrappers, still_wanted
 
 Handler = Callable[[Callable[..., Any], nn.Module, tuple[Any, ...], dict[str, Any]], Any]
 
@@ -33,7 +33,7 @@ class ModuleCalls:
         self.handler: Handler | None = None
         self._wrappers = Wrappers()
         self._for_dynamo: tuple[Any, Any] | None = None
-        """What it was given for torch's own `__call__`, and that."""
+        """Our `__call__`, which it may know for torch's own, and the one that was there."""
 
     def install(self) -> None:
         original: Any = nn.Module.__call__
@@ -53,15 +53,16 @@ class ModuleCalls:
             return handler(original, module, args, kwargs)
 
         self._wrappers.put(nn.Module, "__call__", __call__)
+        self._for_dynamo = (__call__, original)
         if plain:
             _exchange_for_dynamo(original, __call__)
-            self._for_dynamo = (__call__, original)
 
     def uninstall(self) -> None:
         self.handler = None
         self._wrappers.take_off()
         if self._for_dynamo is not None:
-            _exchange_for_dynamo(*self._for_dynamo)
+            ours, original = self._for_dynamo
+            _exchange_for_dynamo(ours, still_wanted(original))
             self._for_dynamo = None
 
 

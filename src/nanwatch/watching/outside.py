@@ -120,7 +120,8 @@ class OutsideMode(TorchFunctionMode):
         self, original: Callable[..., Any], function: Any, relevant: Any, args: tuple[Any, ...], kwargs: Any
     ) -> Any:
         """What torch's `handle_torch_function` does, `original`, where it has nobody to ask but this mode."""
-        if not self._on_stack or _depth() != 1 or not PLAIN_TYPES.issuperset(map(type, relevant)):
+        alone = self._on_stack and _depth() == 1 and _at(0) is self  # torch may have taken this mode off
+        if not alone or not PLAIN_TYPES.issuperset(map(type, relevant)):
             return original(function, relevant, *args, **kwargs)
         _pop()
         try:

@@ -174,7 +174,7 @@ class DeviceSentinel:
     def _kept_on(self, device: torch.device) -> _Kept:
         kept = self._kept.get(device)
         if kept is None:
-            values = torch.zeros(3, device=device)
+            values = torch.zeros(3, dtype=torch.float32, device=device)
             kept = self._kept[device] = _Kept(values, values[0])
         return kept
 
@@ -183,7 +183,7 @@ class DeviceSentinel:
             self._waiting.append(_Late(step, _Mail(values.clone(), None)))
             return
         if not self._read:
-            self._read.append(_Mail(torch.empty(3, pin_memory=True), torch.cuda.Event()))
+            self._read.append(_Mail(torch.empty(3, dtype=torch.float32, pin_memory=True), torch.cuda.Event()))
         mail = self._read.pop()
         mail.values.copy_(values, non_blocking=True)
         mail.ready.record()

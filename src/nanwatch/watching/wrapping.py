@@ -26,11 +26,12 @@ class Wrappers:
         for owner, name, wrapper, original in reversed(self._put):
             _function(wrapper).nanwatch_is_done = True
             if owner.__dict__.get(name) is wrapper:
-                setattr(owner, name, _still_wanted(original))
+                setattr(owner, name, still_wanted(original))
         self._put.clear()
 
 
-def _still_wanted(original: Any) -> Any:
+def still_wanted(original: Any) -> Any:
+    """What lies under the wrappers that were taken off."""
     while getattr(_function(original), "nanwatch_is_done", False):
         original = _function(original).__wrapped__
     return original
