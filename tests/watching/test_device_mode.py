@@ -161,9 +161,7 @@ def test_steps_are_logged_in_their_order(watch: Watch, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
-def test_the_programs_default_dtype_is_not_the_verdicts(
-    watch: Watch, dtype: torch.dtype
-) -> None:
+def test_the_programs_default_dtype_is_not_the_verdicts(watch: Watch, dtype: torch.dtype) -> None:
     was = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
