@@ -7,7 +7,8 @@ import math
 import pytest
 import torch
 
-from nanwatch.tensors import norm_and_verdict
+from nanwatch.tensors import compiled, latch, norm_and_verdict
+from nanwatch.tensors.rows import places_of
 
 pytestmark = pytest.mark.usefixtures("both_ways")
 
@@ -84,3 +85,11 @@ def test_sparse_gradients_count() -> None:
 def test_nothing_gives_nothing() -> None:
     assert norm_and_verdict([]) == []
     assert [norm.item() for norm in norm_and_verdict([torch.zeros(0)])] == [0.0]
+
+
+def test_only_gradients_of_a_gpu_have_a_place_there() -> None:
+    library, plain = compiled.library(), torch.ones(3)
+    others = (plain, plain.half(), plain[::2], torch.zeros(0), plain.to_sparse(), plain.to("meta"))
+    for other in others:
+        assert library is None or places_of(library, [plain, other], 0) is None
+    assert not latch([plain], torch.tensor(1.0), torch.zeros(3))
