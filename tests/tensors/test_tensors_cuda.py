@@ -92,12 +92,34 @@ def test_a_verdict_is_kept_on_the_device_until_it_is_taken_back(dtype: torch.dty
     loss, kept = torch.tensor(2.5, device="cuda"), torch.zeros(3, device="cuda")
     norm = pytest.approx(math.sqrt(270_004), rel=1e-5)
     assert wait_until_ready()
-    for _ in range(20):  # more often than there is room for
-        assert latch(good, loss, kept) and kept.tolist() == [0.0, 2.5, norm]
-    assert latch(bad, loss, kept) and kept.tolist() == [1.0, 2.5, math.inf]
-    assert latch(good, loss, kept) and kept.tolist() == [1.0, 2.5, norm]
+    for _ in range(40):  # more often than there is room for
+        assert _latched(good, loss, kept) == [0.0, 2.5, norm]
+    assert _latched(bad, loss, kept) == [1.0, 2.5, math.inf]
+    assert _latched(good, loss, kept) == [1.0, 2.5, norm]
     kept[0] = 0
-    assert latch(good, torch.tensor(math.nan, device="cuda"), kept) and kept[0] == 1
+    bad_loss = torch.tensor(math.nan, device="cuda")
+    assert _latched(good, bad_loss, kept) == [1.0, pytest.approx(math.nan, nan_ok=True), norm]
+
+
+def _latched(gradients: list[torch.Tensor], loss: torch.Tensor, kept: torch.Tensor) -> list[float]:
+    """On the device and as it was answered, which must be the same."""
+    answer = latch(gradients, loss, kept)
+    assert answer is not None
+    answer.ready.synchronize()
+    assert torch.equal(answer.values.view(torch.int32), kept.cpu().view(torch.int32))
+    return answer.values.tolist()
+
+
+def test_answers_are_there_while_others_are_asked_for() -> None:
+    assert wait_until_ready()
+    kept = torch.zeros(3, device="cuda")
+    for _ in range(3):
+        asked = [
+            latch([torch.full((300,), 2.0, device="cuda")], torch.tensor(n, device="cuda"), kept)
+            for n in (1.0, 2.0, 3.0, 4.0)
+        ]
+        torch.cuda.synchronize()
+        assert [answer.values[1].item() for answer in asked if answer is not None] == [1.0, 2.0, 3.0, 4.0]
 
 
 def test_norms_of_many_models_in_turn_are_their_own() -> None:

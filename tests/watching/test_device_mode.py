@@ -177,3 +177,16 @@ def test_the_programs_default_dtype_is_not_the_verdicts(watch: Watch, dtype: tor
     finally:
         torch.set_default_dtype(was)
     assert not torch.equal(model.weight.detach(), before)
+
+
+def test_a_loss_beyond_single_precision_is_no_bad_one(watch: Watch) -> None:
+    model = plain_network().double()
+    optimizer = FUSED["sgd"](model.parameters())
+    session = watch(model, optimizer, mode="device", policy="raise")
+    for step in range(4):
+        optimizer.zero_grad()
+        loss = model(batch(step).double()).square().mean().detach() * 0 + 1e200
+        (loss + model(batch(step).double()).square().mean()).backward()
+        optimizer.step()
+    session.close()
+    assert session.incidents == []

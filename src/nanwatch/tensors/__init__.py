@@ -13,6 +13,7 @@ ready, and where there is no compiler, torch does the same more slowly. `wait_un
 """
 
 from nanwatch.tensors.compiled import wait_until_ready
+from nanwatch.tensors.cuda_norm import Answer
 from nanwatch.tensors.gradients import latch, norm_and_verdict, norms_by_device, numbers_and_norm
 from nanwatch.tensors.measure import many_numbers, numbers
 from nanwatch.tensors.statistics_op import FIELDS, statistics
@@ -20,6 +21,7 @@ from nanwatch.tensors.verdict import is_finite
 
 __all__ = [
     "FIELDS",
+    "Answer",
     "is_finite",
     "latch",
     "many_numbers",

@@ -10,7 +10,8 @@ import ctypes
 import functools
 from array import array
 from collections import OrderedDict, deque
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -24,43 +25,89 @@ CHUNK = 1 << 16
 UNROLL = 8
 WARPS = 8
 TABLES_KEPT = 16
-LETTERS = 8
+LETTERS = 16
+ANSWER_WORDS = 2
 BEYOND_ALL_CHUNKS = 1 << 62
 
 Key = tuple[int, int, bytes]
 """The device, a stream, and how many values each tensor has."""
 
 
-class Letter(NamedTuple):
-    """Pinned host memory, in which the kernel itself looks up an address for each chunk: quicker for the host
-    than to send a copy. `read`: when it has."""
+class Answer(NamedTuple):
+    """What a device has said, in host memory. `ready`: the event after which it is there, or None."""
 
-    addresses: Tensor
-    memory: Any
-    read: torch.cuda.Event
+    values: Tensor
+    ready: Any
+
+
+class Letter(NamedTuple):
+    """Pinned host memory, which the kernel itself writes its answer to, and behind that looks up an address
+    for each chunk: quicker for the host than to send copies."""
+
+    memory: Tensor
+    addresses: int
+    answer: Answer
 
 
 class Mail:
-    """A few letters, so that the next can be written while the last are still to be read."""
+    """A few letters, so that the next can be written while the last are still to be read and answered."""
 
     def __init__(self, size: int) -> None:
         self._letters: deque[Letter] = deque()
         for _ in range(LETTERS):
-            pinned = torch.empty(size, dtype=torch.int64, pin_memory=True)
-            memory = (ctypes.c_int64 * size).from_address(pinned.data_ptr())
-            self._letters.append(Letter(pinned, memory, torch.cuda.Event()))
+            pinned = torch.empty(ANSWER_WORDS + size, dtype=torch.int64, pin_memory=True)
+            answer = Answer(pinned[:ANSWER_WORDS].view(torch.float32)[:3], torch.cuda.Event())
+            self._letters.append(Letter(pinned, pinned.data_ptr() + 8 * ANSWER_WORDS, answer))
 
     def write(self, addresses: array[int]) -> Letter:
         letter = self._letters[0]
         self._letters.rotate(-1)
-        letter.read.synchronize()
-        ctypes.memmove(letter.memory, addresses.buffer_info()[0], 8 * len(addresses))
+        letter.answer.ready.synchronize()
+        ctypes.memmove(letter.addresses, addresses.buffer_info()[0], 8 * len(addresses))
         return letter
 
     def close(self) -> None:
         """Others may be given this memory: not before it was read, which torch cannot know of."""
         for letter in self._letters:
-            letter.read.synchronize()
+            letter.answer.ready.synchronize()
+
+
+class Constants(NamedTuple):
+    """What the kernel is compiled for, by the names and in the order that it has them."""
+
+    JUDGE: bool
+    LARGEST: float
+    TENSORS: int
+    CHUNK: int
+    STORED: Any
+    REAL: Any
+    ALIGNED: bool
+    TILE: int
+    UNROLL: int
+
+
+class Kernel:
+    """Launches the kernel with these constants. The first launch finds it, compiled, and others launch what
+    was found: triton takes longer to find it again."""
+
+    def __init__(self, programs: int, constants: Constants) -> None:
+        self._grid = programs, 1, 1
+        self._constants = constants
+        self._found: Callable[..., Any] | None = None
+        self._can_be_kept = True
+
+    def launch(self, given: tuple[Tensor, ...], stream: int) -> None:
+        if self._found is not None:
+            try:
+                self._found(*given, *self._constants, stream=stream)
+                return
+            except TypeError:  # of a triton that takes other arguments, and has launched nothing
+                self._found, self._can_be_kept = None, False
+        module = cuda.kernels()
+        assert module is not None
+        found = module.squares_kernel[self._grid](*given, **self._constants._asdict(), num_warps=WARPS)
+        if self._can_be_kept:
+            self._found = found[self._grid]
 
 
 @dataclass
@@ -73,6 +120,8 @@ class Table:
     chunks: int
     parts: Tensor
     mail: Mail
+    stream: int
+    kernels: dict[Constants, Kernel] = field(default_factory=dict)
 
 
 _tables: OrderedDict[Key, Table] = OrderedDict()
@@ -97,10 +146,11 @@ def norm_of_places(places: Places, device: torch.device) -> Tensor:
     return norm
 
 
-def latch_places(places: Places, loss: Tensor, kept: Tensor) -> None:
+def latch_places(places: Places, loss: Tensor, kept: Tensor) -> Answer:
     """Of `kept`, three float32 on the device: the first becomes 1 unless loss and norm are finite, and stays
-    so; the others become the loss, also a float32, and the norm."""
-    _launch(places, kept.device, kept, loss)
+    so; the others become the loss, also a float32, and the norm. They are the answer too, until a few more
+    have been asked for."""
+    return _launch(places, kept.device, kept, loss)
 
 
 def can_launch() -> bool:
@@ -128,54 +178,50 @@ def _joined(norms: list[Tensor]) -> Tensor:
     return norm.to(torch.float32)
 
 
-def _launch(places: Places, device: torch.device, out: Tensor, loss: Tensor | None) -> None:
-    module = cuda.kernels()
-    assert module is not None
+def _launch(places: Places, device: torch.device, out: Tensor, loss: Tensor | None) -> Answer:
     with cuda.on_device(device.index):
         table = _table(places.counts, device)
         letter = table.mail.write(places.addresses)
-        module.squares_kernel[(table.chunks,)](
-            table.rows,
-            letter.addresses,
-            table.parts,
-            out,
-            out if loss is None else loss,
-            JUDGE=loss is not None,
-            TENSORS=table.columns,
-            ALIGNED=places.aligned,
-            **_constants(places.type),
-        )
-        letter.read.record()
+        constants = _constants(places.type, loss is not None, table.columns, places.aligned)
+        given = table.rows, letter.memory, table.parts, out, out if loss is None else loss
+        kernel = table.kernels.get(constants)
+        if kernel is None:
+            kernel = table.kernels[constants] = Kernel(table.chunks, constants)
+        kernel.launch(given, table.stream)
+        letter.answer.ready.record()
+    return letter.answer
 
 
 @functools.cache
-def _constants(number: int) -> dict[str, Any]:
-    """What the kernel is compiled for, by the number of a type."""
+def _constants(number: int, judge: bool, columns: int, aligned: bool) -> Constants:
     module, dtype = cuda.kernels(), FLOATS[number]
     assert module is not None
-    return {
-        "LARGEST": torch.finfo(torch.float32).max,
-        "CHUNK": CHUNK,
-        "STORED": getattr(module.tl, str(dtype).removeprefix("torch.")),
-        "REAL": module.tl.float64 if dtype is torch.float64 else module.tl.float32,
-        "TILE": cuda.TILE_BYTES // dtype.itemsize,
-        "UNROLL": UNROLL,
-        "num_warps": WARPS,
-    }
+    return Constants(
+        JUDGE=judge,
+        LARGEST=torch.finfo(torch.float32).max,
+        TENSORS=columns,
+        CHUNK=CHUNK,
+        STORED=getattr(module.tl, str(dtype).removeprefix("torch.")),
+        REAL=module.tl.float64 if dtype is torch.float64 else module.tl.float32,
+        ALIGNED=aligned,
+        TILE=cuda.TILE_BYTES // dtype.itemsize,
+        UNROLL=UNROLL,
+    )
 
 
 def _table(counts: array[int], device: torch.device) -> Table:
-    key = (device.index, torch._C._cuda_getCurrentRawStream(device.index), counts.tobytes())
+    stream = torch._C._cuda_getCurrentRawStream(device.index)
+    key = (device.index, stream, counts.tobytes())
     table = _tables.get(key)
     if table is None:
-        table = _tables[key] = _new_table(counts, device)
+        table = _tables[key] = _new_table(counts, device, stream)
         if len(_tables) > TABLES_KEPT:
             _, oldest = _tables.popitem(last=False)
             oldest.mail.close()
     return table
 
 
-def _new_table(counts: array[int], device: torch.device) -> Table:
+def _new_table(counts: array[int], device: torch.device, stream: int) -> Table:
     first_chunks, chunks = [], 0
     for count in counts:
         first_chunks.append(chunks)
@@ -185,4 +231,4 @@ def _new_table(counts: array[int], device: torch.device) -> Table:
     rows = array("q", [*first_chunks, *[BEYOND_ALL_CHUNKS] * empty, *counts, *[0] * empty])
     table = torch.frombuffer(rows, dtype=torch.int64).to(device)
     parts = torch.zeros(chunks + 1, dtype=torch.float64, device=device)
-    return Table(table, columns, chunks, parts, Mail(len(counts)))
+    return Table(table, columns, chunks, parts, Mail(len(counts)), stream)

@@ -68,22 +68,22 @@ def norm_and_verdict(tensors: Iterable[Tensor]) -> list[Tensor]:
         return [n if isinstance(n, Tensor) else torch.tensor(n, dtype=torch.float32) for n in found]
 
 
-def latch(gradients: list[Tensor], loss: Tensor, kept: Tensor) -> bool:
+def latch(gradients: list[Tensor], loss: Tensor, kept: Tensor) -> cuda_norm.Answer | None:
     """`kept` is three float32 in a GPU's memory: whether a step was bad, its loss, and its norm. One kernel
-    brings them up to these gradients and this loss, and nobody waits for it. False, and nothing is done,
-    unless the gradients are plain floats of one type on that GPU, and the loss is a float32 there."""
+    brings them up to these gradients and this loss, and nobody waits for it; the answer, the same three on
+    the host, is there until a few more have been asked for. None, and nothing is done, unless the gradients
+    are plain floats of one type on that GPU, and the loss is a float32 there."""
     if type(loss) not in PLAIN_TYPES or loss.dtype is not torch.float32 or loss.device != kept.device:
-        return False
+        return None
     if loss.numel() != 1 or not loss.data_ptr():
-        return False
+        return None
     if not cuda_norm.can_launch():
-        return False
+        return None
     places = _places_of(gradients, kept.get_device())
     if places is None:
-        return False
+        return None
     with plain_dispatch():
-        cuda_norm.latch_places(places, loss, kept)
-    return True
+        return cuda_norm.latch_places(places, loss, kept)
 
 
 def _places_of(gradients: list[Tensor], gpu: int) -> Places | None:

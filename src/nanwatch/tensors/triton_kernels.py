@@ -12,6 +12,7 @@ import triton
 import triton.language as tl
 
 ROW = tl.constexpr(8)
+ANSWER_WORDS = tl.constexpr(2)
 
 
 @triton.jit
@@ -173,19 +174,23 @@ def _root_of_sum(parts, count, TILE: tl.constexpr):
 
 
 @triton.jit
-def _latch(kept, loss, norm, LARGEST: tl.constexpr):
-    """Bring `kept` up to this step: whether one was bad, its loss, its norm."""
+def _latch(kept, answer, loss, norm, LARGEST: tl.constexpr):
+    """Bring `kept` up to this step: whether one was bad, its loss, its norm. And answer with it."""
     value = tl.load(loss)
     fine = (tl.abs(value) <= LARGEST) & (tl.abs(norm) <= LARGEST) & (tl.load(kept) == 0)
-    tl.store(kept, tl.where(fine, 0.0, 1.0))
+    bad = tl.where(fine, 0.0, 1.0)
+    tl.store(kept, bad)
     tl.store(kept + 1, value)
     tl.store(kept + 2, norm)
+    tl.store(answer, bad)
+    tl.store(answer + 1, value)
+    tl.store(answer + 2, norm)
 
 
 @triton.jit(do_not_specialize=["loss"])
 def squares_kernel(
     table,
-    addresses,
+    letter,
     parts,
     out,
     loss,
@@ -200,12 +205,12 @@ def squares_kernel(
     UNROLL: tl.constexpr,
 ):
     """The sum of squares of one chunk of one of many tensors; the last program makes the norm of all, and
-    with `JUDGE` the verdict of it and the loss."""
+    with `JUDGE` the verdict of it and the loss. `letter`: room for the answer, then the addresses."""
     chunk = tl.program_id(0)
     first_chunks = tl.load(table + tl.arange(0, TENSORS))
     tensor = tl.sum((first_chunks <= chunk).to(tl.int32)) - 1
     start = (chunk - tl.load(table + tensor)) * CHUNK
-    address = tl.load(addresses + tensor, cache_modifier=".cv")
+    address = tl.load(letter + ANSWER_WORDS + tensor, cache_modifier=".cv")
     count = tl.minimum(tl.load(table + TENSORS + tensor) - start, CHUNK).to(tl.int32)
     if ALIGNED:
         address = tl.multiple_of(address, 16)
@@ -224,6 +229,6 @@ def squares_kernel(
     if _is_last(parts + tl.num_programs(0)):
         norm = _root_of_sum(parts, tl.num_programs(0), TILE)
         if JUDGE:
-            _latch(out, loss, norm, LARGEST)
+            _latch(out, letter.to(tl.pointer_type(tl.float32)), loss, norm, LARGEST)
         else:
             tl.store(out, norm)

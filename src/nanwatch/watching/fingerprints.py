@@ -105,15 +105,14 @@ class Fingerprints:
 
     def updated(self, optimizer: Any, step: int) -> None:
         """After an update: the parameters and the state it left. Asked only when `affordable`."""
+        if not any(group["params"][0].is_cpu for group in optimizer.param_groups if group["params"]):
+            return
         with self._timed():
-            weights = weights_of(optimizer)
-            if not any(p.is_cpu for p in weights):
-                return
             tensors: list[tuple[Any, torch.Tensor]] = []
             for parameter, state in optimizer.state.items():
                 if isinstance(state, dict):
                     tensors += [((k, parameter), v) for k, v in state.items() if torch.is_tensor(v)]
-            tensors += [((None, p), p) for p in weights]
+            tensors += [((None, p), p) for p in weights_of(optimizer)]
             self._take(tensors, step)
             self.due = True
 

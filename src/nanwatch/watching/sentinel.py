@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
-from nanwatch.tensors import is_finite, latch, norm_and_verdict, norms_by_device, numbers_and_norm
+from nanwatch.tensors import Answer, is_finite, latch, norm_and_verdict, norms_by_device, numbers_and_norm
 
 LATE_STEPS = 2
 """How many steps the host may run ahead of the device before it waits for a verdict."""
@@ -98,16 +98,9 @@ def _with_one_wait(values: Sequence[torch.Tensor | float]) -> list[float]:
     return [next(read) if isinstance(v, torch.Tensor) else v for v in values]
 
 
-class _Mail(NamedTuple):
-    """Host memory for what a device has kept, and the event that it has come, where it comes by itself."""
-
-    values: torch.Tensor
-    ready: Any
-
-
 class _Late(NamedTuple):
     step: int
-    mail: _Mail
+    answer: Answer
 
 
 class _Kept(NamedTuple):
@@ -123,8 +116,6 @@ class DeviceSentinel:
     def __init__(self) -> None:
         self._kept: dict[torch.device, _Kept] = {}
         self._waiting: deque[_Late] = deque()
-        self._read: list[_Mail] = []
-        """What has been read and can be used again."""
 
     def guard(
         self,
@@ -137,25 +128,28 @@ class DeviceSentinel:
         hold_back: bool = True,
     ) -> None:
         """Give the optimizer this step's verdict, and send it to the host."""
-        kept = self._at_once(losses, gradients) if norm is None else None
-        if kept is None:
-            kept = self._one_by_one(losses, gradients, norm)
-        latched = kept.latched
+        kept, answer = self._judged(losses, gradients, norm)
         if agree is not None:
-            agree(latched)
-        given = getattr(optimizer, "found_inf", None)
+            agree(kept.latched)
         if hold_back:
+            given = getattr(optimizer, "found_inf", None)
             optimizer.found_inf = (  # type: ignore[attr-defined]
-                latched if given is None else torch.maximum(latched, given.to(latched.device))
+                kept.latched if given is None else torch.maximum(kept.latched, given.to(kept.latched.device))
             )
-        self._send(step, kept.values)
+        if answer is None or agree is not None:
+            answer = _sent(kept.values)
+        self._waiting.append(_Late(step, answer))
 
-    def _at_once(self, losses: Sequence[torch.Tensor], gradients: list[torch.Tensor]) -> _Kept | None:
-        """The usual case: one loss, and all gradients on one GPU."""
-        if len(losses) != 1 or not gradients or not gradients[0].is_cuda:
-            return None
-        kept = self._kept_on(gradients[0].device)
-        return kept if latch(gradients, losses[0], kept.values) else None
+    def _judged(
+        self, losses: Sequence[torch.Tensor], gradients: list[torch.Tensor], norm: torch.Tensor | None
+    ) -> tuple[_Kept, Answer | None]:
+        """Without an answer where what is kept must be sent first."""
+        if norm is None and len(losses) == 1 and gradients and gradients[0].is_cuda:  # the usual case
+            kept = self._kept_on(gradients[0].device)
+            answer = latch(gradients, losses[0], kept.values)
+            if answer is not None:
+                return kept, answer
+        return self._one_by_one(losses, gradients, norm), None
 
     def _one_by_one(
         self, losses: Sequence[torch.Tensor], gradients: list[torch.Tensor], norm: torch.Tensor | None
@@ -164,11 +158,12 @@ class DeviceSentinel:
             norm = total_norm(norm_and_verdict(gradients))
         device = norm.device
         norm = norm.detach().float().reshape(())
-        parts = [_one_number(each).to(device, non_blocking=True) for each in losses]
+        sent = device.type != "cpu"  # else nobody would wait for what comes from a GPU
+        parts = [_one_number(each).to(device, non_blocking=sent) for each in losses]
         loss = sum(parts[1:], parts[0]) if parts else torch.zeros_like(norm)
         kept, both = self._kept_on(device), loss + norm
         torch.logical_or(kept.latched, both - both, out=kept.latched)  # finite less itself is 0, else NaN
-        torch.stack([loss, norm], out=kept.values[1:])
+        torch.stack([loss.float(), norm], out=kept.values[1:])
         return kept
 
     def _kept_on(self, device: torch.device) -> _Kept:
@@ -178,33 +173,20 @@ class DeviceSentinel:
             kept = self._kept[device] = _Kept(values, values[0])
         return kept
 
-    def _send(self, step: int, values: torch.Tensor) -> None:
-        if values.device.type != "cuda":
-            self._waiting.append(_Late(step, _Mail(values.clone(), None)))
-            return
-        if not self._read:
-            self._read.append(_Mail(torch.empty(3, dtype=torch.float32, pin_memory=True), torch.cuda.Event()))
-        mail = self._read.pop()
-        mail.values.copy_(values, non_blocking=True)
-        mail.ready.record()
-        self._waiting.append(_Late(step, mail))
-
     def past(self, wait: bool = False, together: bool = False) -> list[tuple[int, Verdict]]:
         """The verdicts that have arrived, oldest first. Waits when too many are under way, or if asked.
         `together`: ranks that go together must all learn of a step in the same later one."""
         arrived: list[tuple[int, Verdict]] = []
         while self._waiting:
-            step, mail = self._waiting[0]
-            if (together or mail.ready is None) and not wait and len(self._waiting) < LATE_STEPS:
+            step, (values, ready) = self._waiting[0]
+            if (together or ready is None) and not wait and len(self._waiting) < LATE_STEPS:
                 break
-            if mail.ready is not None and not mail.ready.query():
+            if ready is not None and not ready.query():
                 if not wait and not together and len(self._waiting) <= LATE_STEPS:
                     break
-                mail.ready.synchronize()
+                ready.synchronize()
             self._waiting.popleft()
-            bad, loss, norm = mail.values.tolist()
-            if mail.ready is not None:
-                self._read.append(mail)
+            bad, loss, norm = values.tolist()
             seen = None if not bad else ("loss" if not math.isfinite(loss) else "gradients")
             arrived.append((step, Verdict(seen, loss, norm)))
             if bad:
@@ -218,8 +200,17 @@ class DeviceSentinel:
         self._waiting.clear()
 
 
+def _sent(values: torch.Tensor) -> Answer:
+    if values.device.type != "cuda":
+        return Answer(values.clone(), None)
+    answer = Answer(torch.empty(3, dtype=torch.float32, pin_memory=True), torch.cuda.Event())
+    answer.values.copy_(values, non_blocking=True)
+    answer.ready.record()
+    return answer
+
+
 def _one_number(loss: torch.Tensor) -> torch.Tensor:
-    loss = loss.detach().float()
+    loss = loss.detach() if loss.dtype is torch.float64 else loss.detach().float()
     return loss if loss.dim() == 0 else loss.sum()
 
 

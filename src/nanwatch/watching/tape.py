@@ -26,8 +26,6 @@ DATA_ENTRIES = 2000
 DATA_BYTES = 256 * 2**20
 """How much of the preparation before the first call of a model is kept."""
 
-AUTOCAST_DEVICES = ("cpu", "cuda")
-
 
 @dataclass(slots=True, frozen=True)
 class Context:
@@ -50,6 +48,7 @@ class Context:
 
 _grad_is_on, _inference_is_on = torch.is_grad_enabled, torch.is_inference_mode_enabled
 _some_autocast_is_on = torch._C._is_any_autocast_enabled
+_autocast_is_on, _autocast_type = torch.is_autocast_enabled, torch.get_autocast_dtype
 _hooks_of_saving = torch._C._autograd._top_saved_tensors_default_hooks
 
 PLAIN_WITH_GRAD = Context(True, False, ())
@@ -57,12 +56,10 @@ PLAIN_WITHOUT_GRAD = Context(False, False, ())
 
 
 def _autocast_now() -> tuple[tuple[str, bool, torch.dtype], ...]:
-    if not torch.is_autocast_enabled("cpu") and not torch.is_autocast_enabled("cuda"):
+    cpu, cuda = _autocast_is_on("cpu"), _autocast_is_on("cuda")
+    if not cpu and not cuda:
         return ()
-    return tuple(
-        (device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device))
-        for device in AUTOCAST_DEVICES
-    )
+    return ("cpu", cpu, _autocast_type("cpu")), ("cuda", cuda, _autocast_type("cuda"))
 
 
 @dataclass(slots=True, eq=False)

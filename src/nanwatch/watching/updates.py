@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -386,7 +385,8 @@ class Updates:
         for step, verdict in self._device.past(wait, together=bool(watcher.lockstep.groups)):
             facts = self._late_facts.pop(step, None)
             if facts is not None:
-                watcher.log(replace(facts, loss=verdict.loss, grad_norm=verdict.grad_norm))
+                facts.loss, facts.grad_norm = verdict.loss, verdict.grad_norm
+                watcher.log(facts)
             if verdict.bad is None:
                 continue
             tapes = [*watcher.recorder.finished, watcher.recorder.tape]
@@ -398,7 +398,8 @@ class Updates:
                 watcher.recorder.put_buffers_back(tape)
             self._device.clear()
             for held_back in self._late_facts.values():
-                watcher.log(replace(held_back, events=(*held_back.events, "held-back")))
+                held_back.events = (*held_back.events, "held-back")
+                watcher.log(held_back)
             self._late_facts.clear()
             watcher.lockstep.agreed_late()
             watcher.raise_if(action)
