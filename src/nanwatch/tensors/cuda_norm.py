@@ -182,7 +182,7 @@ def _launch(places: Places, device: torch.device, out: Tensor, loss: Tensor | No
     with cuda.on_device(device.index):
         table = _table(places.counts, device)
         letter = table.mail.write(places.addresses)
-        constants = _constants(places.type, loss is not None, table.columns, places.aligned)
+        constants = constants_for(places.type, loss is not None, table.columns, places.aligned)
         given = table.rows, letter.memory, table.parts, out, out if loss is None else loss
         kernel = table.kernels.get(constants)
         if kernel is None:
@@ -193,7 +193,7 @@ def _launch(places: Places, device: torch.device, out: Tensor, loss: Tensor | No
 
 
 @functools.cache
-def _constants(number: int, judge: bool, columns: int, aligned: bool) -> Constants:
+def constants_for(number: int, judge: bool, columns: int, aligned: bool) -> Constants:
     module, dtype = cuda.kernels(), FLOATS[number]
     assert module is not None
     return Constants(
@@ -222,6 +222,13 @@ def _table(counts: array[int], device: torch.device) -> Table:
 
 
 def _new_table(counts: array[int], device: torch.device, stream: int) -> Table:
+    rows, columns, chunks = cut(counts)
+    parts = torch.zeros(chunks + 1, dtype=torch.float64, device=device)
+    return Table(rows.to(device), columns, chunks, parts, Mail(len(counts)), stream)
+
+
+def cut(counts: array[int]) -> tuple[Tensor, int, int]:
+    """The two rows of a table, how many columns they have, and into how many chunks all tensors are cut."""
     first_chunks, chunks = [], 0
     for count in counts:
         first_chunks.append(chunks)
@@ -229,6 +236,4 @@ def _new_table(counts: array[int], device: torch.device, stream: int) -> Table:
     columns = max(16, 1 << (len(counts) - 1).bit_length())
     empty = columns - len(counts)
     rows = array("q", [*first_chunks, *[BEYOND_ALL_CHUNKS] * empty, *counts, *[0] * empty])
-    table = torch.frombuffer(rows, dtype=torch.int64).to(device)
-    parts = torch.zeros(chunks + 1, dtype=torch.float64, device=device)
-    return Table(table, columns, chunks, parts, Mail(len(counts)), stream)
+    return torch.frombuffer(rows, dtype=torch.int64), columns, chunks

@@ -75,7 +75,7 @@ def latch(gradients: list[Tensor], loss: Tensor, kept: Tensor) -> cuda_norm.Answ
     are plain floats of one type on that GPU, and the loss is a float32 there."""
     if type(loss) not in PLAIN_TYPES or loss.dtype is not torch.float32 or loss.device != kept.device:
         return None
-    if loss.numel() != 1 or not loss.data_ptr():
+    if not loss.is_cuda or loss.numel() != 1 or not loss.data_ptr():
         return None
     if not cuda_norm.can_launch():
         return None
