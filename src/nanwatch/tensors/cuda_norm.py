@@ -50,19 +50,25 @@ class Letter(NamedTuple):
 
 
 class Mail:
-    """A few letters, so that the next can be written while the last are still to be read and answered."""
+    """Letters, the oldest first: the next can be written while the last are still to be read and answered."""
 
     def __init__(self, size: int) -> None:
-        self._letters: deque[Letter] = deque()
-        for _ in range(LETTERS):
-            pinned = torch.empty(ANSWER_WORDS + size, dtype=torch.int64, pin_memory=True)
-            answer = Answer(pinned[:ANSWER_WORDS].view(torch.float32)[:3], torch.cuda.Event())
-            self._letters.append(Letter(pinned, pinned.data_ptr() + 8 * ANSWER_WORDS, answer))
+        self._size = size
+        self._letters = deque(self._new() for _ in range(LETTERS))
+
+    def _new(self) -> Letter:
+        pinned = torch.empty(ANSWER_WORDS + self._size, dtype=torch.int64, pin_memory=True)
+        answer = Answer(pinned[:ANSWER_WORDS].view(torch.float32)[:3], torch.cuda.Event())
+        return Letter(pinned, pinned.data_ptr() + 8 * ANSWER_WORDS, answer)
 
     def write(self, addresses: array[int]) -> Letter:
+        """On a new letter if no other was answered yet: nobody waits."""
         letter = self._letters[0]
-        self._letters.rotate(-1)
-        letter.answer.ready.synchronize()
+        if letter.answer.ready.query():
+            self._letters.rotate(-1)
+        else:
+            letter = self._new()
+            self._letters.append(letter)
         ctypes.memmove(letter.addresses, addresses.buffer_info()[0], 8 * len(addresses))
         return letter
 

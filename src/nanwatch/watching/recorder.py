@@ -14,6 +14,7 @@ from torch import nn
 
 from nanwatch.messages import say
 from nanwatch.watching.contents import contents_of, free_variables
+from nanwatch.watching.let_go import let_go
 from nanwatch.watching.randomness import Rng, states_of
 from nanwatch.watching.stack import take_stack
 from nanwatch.watching.streams import on_side_stream
@@ -85,6 +86,15 @@ class Recorder:
     def next_step(self, step: int) -> None:
         self.finished.append(self.tape)
         self.tape = Tape(step)
+
+    def let_go(self, first_unjudged: Callable[[], int | None]) -> None:
+        """Large things that finished tapes alone hold, of steps that are known to have been good."""
+        waiting = [tape for tape in self.finished if not tape.slim]
+        if waiting:
+            first = first_unjudged()
+            for tape in waiting:
+                if first is None or tape.step < first:
+                    tape.slim = let_go(tape)
 
     def of_gradients(self) -> tuple[Tape, tuple[Tape, ...]]:
         """The tape that made the gradients which are there now, and those before it. An update that follows

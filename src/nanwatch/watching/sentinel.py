@@ -193,6 +193,13 @@ class DeviceSentinel:
                 break
         return arrived
 
+    def first_unjudged(self) -> int | None:
+        """The first step that is not known to have been good; None if all are."""
+        for step, (values, ready) in self._waiting:
+            if (ready is not None and not ready.query()) or values[0]:
+                return step
+        return None
+
     def clear(self) -> None:
         """The host has seen the latch: let steps through again, and forget those that were held back."""
         for kept in self._kept.values():

@@ -136,6 +136,8 @@ class Tape:
         """No entry has been left out."""
         self.changes_buffers = False
         """Some entry changes buffers of its module."""
+        self.slim = False
+        """It is finished, and holds nothing large on its own."""
         self._data_bytes = 0
         self._data_entries = 0
         self._modules_began = False

@@ -376,6 +376,9 @@ class Updates:
             hold_back=self._policy != "observe",
         )
 
+    def first_unjudged(self) -> int | None:
+        return self._device.first_unjudged()
+
     def keep_until_judged(self, facts: StepFacts) -> None:
         self._late_facts[facts.step] = facts
 

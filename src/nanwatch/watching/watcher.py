@@ -344,6 +344,7 @@ class Watcher:
         self.event("backward")
         entry = None
         if not self._inside:
+            self.recorder.let_go(self.updates.first_unjudged)
             entry = self.backward = self.recorder.backward_begins(call, args, kwargs, frame)
             losses = list(tensors_in(args[0] if args else kwargs.get("tensors")))
             entry.unscaled = self.now.unscaled.get(id(losses[-1])) if losses else None
