@@ -9,8 +9,8 @@ meet the machine in the same moods. The ratio is that of all watched steps to al
 standard error. The first steps after each change are not timed: watching costs more in them. nanwatch is
 measured as it is between two of its audits, and when its early warnings have learned from the first steps of
 a run: sentinel, recorder and run folder. The audit's share of the time (1%) comes on top. A GPU is timed by
-its own clock; how far its host was ahead of it tells which of the two a step waited for. Ctrl-C ends a
-model's turn, and shows what was measured so far.
+its own clock; how far its host was ahead of it tells which of the two a step waited for. Its memory is what
+tensors take at the peak, as a ratio too. Ctrl-C ends a model's turn, and shows what was measured so far.
 """
 
 from __future__ import annotations
@@ -109,6 +109,7 @@ class Nanwatch(Way):
     def take_off(self) -> None:
         watcher = self._session.watcher
         watcher.shield.run(watcher.updates.judge_late, True)
+        watcher.recorder.finished.clear()  # what they hold is no part of unwatched steps
         watcher.close()
         self._changed = time.perf_counter()
 
@@ -190,6 +191,8 @@ class Steps(NamedTuple):
     ahead: float
     """By how many seconds the host was ahead of its GPU in the end. Next to nothing: it is the host that
     says how long a step takes, and all that is done there is seen."""
+    peak: int
+    """Bytes of a GPU that tensors had at most; 0 on a CPU."""
 
 
 class Timed(NamedTuple):
@@ -227,6 +230,8 @@ class Trainer:
         """A few steps, or as many more as what is done beside them takes."""
         self.train(settling)
         way.settled()
+        if self._device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats()
         began, steps = self._moment(), self._task.steps
         self.train(steps)
         while way.is_busy():
@@ -234,7 +239,9 @@ class Trainer:
             steps += settling + self._task.steps
         ended, sent = self._moment(), time.perf_counter()
         seconds = _seconds_between(began, ended)
-        return Steps(seconds / steps, steps, time.perf_counter() - sent)
+        ahead = time.perf_counter() - sent
+        peak = torch.cuda.max_memory_allocated() if self._device.type == "cuda" else 0
+        return Steps(seconds / steps, steps, ahead, peak)
 
     def _moment(self) -> float | torch.cuda.Event:
         """Of a GPU when it comes to this point: its host may be ahead, as it is in a training."""
@@ -306,20 +313,24 @@ def ratio_of(timed: list[Timed]) -> dict[str, Any]:
         "times": len(timed),
         "unwatched_ahead_ms": round(1000 * statistics.fmean(each.before.ahead for each in timed), 1),
         "ahead_ms": round(1000 * statistics.fmean(each.watched.ahead for each in timed), 1),
+        "unwatched_peak": max(max(each.before.peak, each.after.peak) for each in timed),
+        "peak": max(each.watched.peak for each in timed),
     }
 
 
 def show(rows: list[dict[str, Any]]) -> None:
-    print(f"\n{rows[0]['task']} on {rows[0]['device']}")
-    print(f"  {'unwatched':38} {rows[0]['unwatched_ms']} ms{_lead(rows[0], 'unwatched_ahead_ms')}")
+    first = rows[0]
+    on_gpu = first["device"] != "cpu"
+    beside = f", host {first['unwatched_ahead_ms']} ms ahead, {first['unwatched_peak'] / 2**30:.2f} GiB"
+    print(f"\n{first['task']} on {first['device']}")
+    print(f"  {'unwatched':38} {first['unwatched_ms']} ms{beside if on_gpu else ''}")
     for row in rows:
         error = f"\u00b1 {row['standard_error']:.3f}"
-        times = f"({row['times']} times{_lead(row, 'ahead_ms')})"
-        print(f"  {row['way']:38} x{row['ratio']:.3f} {error}  {times}", flush=True)
-
-
-def _lead(row: dict[str, Any], key: str) -> str:
-    return "" if row["device"] == "cpu" else f", host {row[key]} ms ahead"
+        times = f"{row['times']} times"
+        if on_gpu:
+            memory = row["peak"] / row["unwatched_peak"]
+            times += f", host {row['ahead_ms']} ms ahead, memory x{memory:.3f}"
+        print(f"  {row['way']:38} x{row['ratio']:.3f} {error}  ({times})", flush=True)
 
 
 def main() -> None:

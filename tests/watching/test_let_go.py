@@ -173,5 +173,71 @@ def test_a_graph_that_hangs_on_an_earlier_step_is_replayed_from_there(watch: Wat
     assert caught.value.incident.phase == "data"
 
 
+def test_a_view_of_a_weight_that_was_changed_under_no_grad(watch: Watch) -> None:
+    """torch refuses to tell its history."""
+    session = watch(policy="raise", mode="host", audit_seconds=0.0, audit_share=0.0)
+    model = nn.Linear(4, COLUMNS * 300)
+    with torch.no_grad():
+        model.weight[:-1].mul_(0.1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    with pytest.raises(nanwatch.NonFiniteError) as caught:
+        for step in range(4):
+            optimizer.zero_grad()
+            loss = model(batch(step)[:1]).square().mean()
+            (torch.log(loss * 0 - 1) if step == 3 else loss).backward()
+            optimizer.step()
+    assert caught.value.incident.birth.op == "aten.log.default"
+    assert not session.watcher.shield.broken
+
+
+def test_nested_tensors_are_left_as_they_are(watch: Watch) -> None:
+    model = Wide()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    session = watch(model, optimizer, policy="raise", mode="host", audit_seconds=0.0, audit_share=0.0)
+    for step in range(3):
+        optimizer.zero_grad()
+        x = batch(step)
+        nested = torch.nested.as_nested_tensor([model(x[:512]), model(x[512:])])
+        torch.nested.to_padded_tensor(nested, 0.0).square().mean().backward()
+        optimizer.step()
+    assert not session.watcher.shield.broken
+
+
+class Block(nn.Module):
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4 * number, 4)
+
+    def forward(self, features: list[Tensor]) -> Tensor:
+        return torch.tanh(self.linear(torch.cat(features, 1)))
+
+
+def test_a_list_that_the_program_has_added_to_since_is_as_it_was_for_each_call(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nanwatch.watching.let_go.LARGE_BYTES", 0)
+    torch.manual_seed(0)
+    blocks, critic = nn.ModuleList(map(Block, (1, 2, 3))), nn.Linear(4, 1)
+    ours = torch.optim.SGD(blocks.parameters(), lr=0.1)
+    theirs = torch.optim.SGD(critic.parameters(), lr=0.1)
+    watch(policy="raise", mode="host", audit_seconds=0.0, audit_share=0.0)
+    with pytest.raises(nanwatch.NonFiniteError) as caught:
+        for step in range(4):
+            features = [torch.randn(8, 4)]
+            for block in blocks:
+                features.append(block(features))
+            made = features[-1]
+            root = torch.sqrt((made - made[1]).square().sum(1)).mean() if step == 2 else 0.0
+            theirs.zero_grad()
+            critic(made.detach()).mean().backward()
+            theirs.step()
+            ours.zero_grad()
+            (critic(made).mean() + root).backward()
+            ours.step()
+    birth = caught.value.incident.birth
+    assert birth.op == "aten.div.Tensor"
+    assert birth.code == "root = torch.sqrt((made - made[1]).square().sum(1)).mean() if step == 2 else 0.0"
+
+
 def test_a_tape_of_small_things_is_left_as_it_is() -> None:
     assert let_go(Tape(0))

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from nanwatch.watching.tape import Entry, Tape, map_tensors, tensors_in
+from nanwatch.watching.tape import Entry, Tape, tensors_in
 
 LARGE_BYTES = 2**24
 NO_VERSION = -3
@@ -28,8 +28,7 @@ def let_go(tape: Tape) -> bool:
     stand_ins = {key: _without_memory(tensor) for key, tensor in large.items()}
     references = {id(stand_ins[key]): weakref.ref(tensor) for key, tensor in large.items()}
     large.clear()
-    if not _put_in_place(tape, stand_ins):
-        return False
+    _put_in_place(tape, stand_ins)
     alive = {key: tensor for key, ref in references.items() if (tensor := ref()) is not None}
     if alive:
         _put_in_place(tape, alive)
@@ -38,13 +37,12 @@ def let_go(tape: Tape) -> bool:
 
 def _is_large(tensor: Tensor) -> bool:
     """And of a kind that a replay makes again: what is not differentiable may be carried on elsewhere."""
-    return (
-        type(tensor) is Tensor
-        and tensor.requires_grad
-        and tensor.layout is torch.strided
-        and tensor.nbytes >= LARGE_BYTES
-        and not tensor.is_leaf
-    )
+    if type(tensor) is not Tensor or tensor.is_nested or tensor.layout is not torch.strided:
+        return False
+    try:
+        return tensor.nbytes >= LARGE_BYTES and tensor.requires_grad and tensor.grad_fn is not None
+    except RuntimeError:  # a view whose base was changed in place without autograd
+        return False
 
 
 def _without_memory(tensor: Tensor) -> Tensor:
@@ -54,40 +52,29 @@ def _without_memory(tensor: Tensor) -> Tensor:
         return leaf.expand(tensor.shape)
 
 
-class _Rewritten(NamedTuple):
-    entry: Entry
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    outputs: Any
-    made: list[tuple[Tensor, int]]
+def _put_in_place(tape: Tape, others: Mapping[int, Tensor]) -> None:
+    """`others`: id of a tensor -> what the tape shall have instead. Containers that a call was given are the
+    program's own and stay as they are: what is in them is held by it."""
 
+    def other(value: Any) -> Any:
+        return others.get(id(value), value) if isinstance(value, Tensor) else value
 
-def _put_in_place(tape: Tape, others: Mapping[int, Tensor]) -> bool:
-    """`others`: id of a tensor -> what the tape shall have instead. False if a call cannot be rewritten."""
-
-    def other(tensor: Tensor) -> Tensor:
-        return others.get(id(tensor), tensor)
-
-    try:
-        rewritten = [_rewritten(entry, other) for entry in tape.entries]
-    except Exception:  # a container of the program's own that cannot be copied
-        return False
-    for entry, args, kwargs, outputs, made in rewritten:
-        entry.args, entry.kwargs, entry.outputs, entry.made = args, kwargs, outputs, made
+    for entry in tape.entries:
+        entry.args = tuple(map(other, entry.args))
+        entry.kwargs = {name: other(value) for name, value in entry.kwargs.items()}
+        entry.outputs = _outputs(entry, other)
+        entry.made = [
+            (now, version if now is was else NO_VERSION - version)
+            for was, version in entry.made
+            for now in (other(was),)
+        ]
     tape.made = {id(now): now for now in map(other, tape.made.values())}
-    return True
 
 
-def _rewritten(entry: Entry, other: Callable[[Tensor], Tensor]) -> _Rewritten:
-    outputs = entry.outputs
-    if isinstance(outputs, Tensor):
-        outputs = other(outputs)
-    elif not entry.functional and any(other(t) is not t for t in tensors_in(outputs)):
-        outputs = [other(t) for t in tensors_in(outputs)]
-    made = [
-        (now, version if now is was else NO_VERSION - version)
-        for was, version in entry.made
-        for now in (other(was),)
-    ]
-    args, kwargs = map_tensors(entry.args, other), map_tensors(entry.kwargs, other)
-    return _Rewritten(entry, args, kwargs, outputs, made)
+def _outputs(entry: Entry, other: Callable[[Any], Any]) -> Any:
+    if isinstance(entry.outputs, Tensor):
+        return other(entry.outputs)
+    made = tensors_in(entry.outputs)
+    if entry.functional or all(other(tensor) is tensor for tensor in made):
+        return entry.outputs
+    return [other(tensor) for tensor in made]

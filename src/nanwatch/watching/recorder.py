@@ -94,7 +94,10 @@ class Recorder:
             first = first_unjudged()
             for tape in waiting:
                 if first is None or tape.step < first:
-                    tape.slim = let_go(tape)
+                    try:
+                        tape.slim = let_go(tape)
+                    except Exception:  # then it holds what it holds: nothing else depends on it
+                        tape.slim = True
 
     def of_gradients(self) -> tuple[Tape, tuple[Tape, ...]]:
         """The tape that made the gradients which are there now, and those before it. An update that follows

@@ -161,8 +161,8 @@ class DeviceSentinel:
         sent = device.type != "cpu"  # else nobody would wait for what comes from a GPU
         parts = [_one_number(each).to(device, non_blocking=sent) for each in losses]
         loss = sum(parts[1:], parts[0]) if parts else torch.zeros_like(norm)
-        kept, both = self._kept_on(device), loss + norm
-        torch.logical_or(kept.latched, both - both, out=kept.latched)  # finite less itself is 0, else NaN
+        kept, bad = self._kept_on(device), sum((each - each for each in parts), norm - norm)
+        torch.logical_or(kept.latched, bad, out=kept.latched)  # finite less itself is 0, else NaN
         torch.stack([loss.float(), norm], out=kept.values[1:])
         return kept
 

@@ -7,8 +7,9 @@ tell later whether somebody changed them in place.
 
 from __future__ import annotations
 
+import copy
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -292,11 +293,13 @@ def map_tensors(value: Any, change: Callable[[torch.Tensor], Any], depth: int = 
         if hasattr(value, "_fields"):
             return type(value)(*items)
         return type(value)(items)
-    if isinstance(value, dict):
+    if isinstance(value, MutableMapping):
         changed = {key: map_tensors(item, change, depth - 1) for key, item in value.items()}
-        if all(changed[key] is value[key] for key in value):
+        changed = {key: item for key, item in changed.items() if item is not value[key]}
+        if not changed:
             return value
-        copy = value.copy()
-        copy.update(changed)
-        return copy
+        fresh = copy.copy(value)
+        for key, item in changed.items():  # one by one: an output of transformers has no `update`
+            fresh[key] = item
+        return fresh
     return value
