@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from nanwatch.replay.needed_entries import needed_entries
-from nanwatch.replay.player import Player
+from nanwatch.replay.player import Player, hooks_on
 from nanwatch.replay.put_back import everything_put_back
 from nanwatch.replay.trace import Op
 from nanwatch.replay.tracer import OpTracer, measurable
@@ -76,6 +76,10 @@ class Again:
     """A model gave something else than it gave to the program."""
 
     @property
+    def unharmed(self) -> bool:
+        return self.error is None and self.finite
+
+    @property
     def finite(self) -> bool:
         found = [*self.losses, *self.outputs, *(gradient for _, gradient in self.gradients)]
         return all(is_finite(t) for t in found if measurable(t))
@@ -92,8 +96,10 @@ def run_again(
     changes = changes or Changes()
     entries = needed_entries(tape, earlier)
     again = _run_once(tape, entries, calls, without_scale, changes)
-    if again.error is None and again.finite and any(e.context.saving is not None for e in entries):
-        return _run_once(tape, entries, calls, without_scale, changes, through_saving=True)
+    if again.unharmed and any(e.context.saving is not None for e in entries):
+        again = _run_once(tape, entries, calls, without_scale, changes, through_saving=True)
+    if again.unharmed and any(hooks_on(tensor) for e in entries for tensor, _ in e.made):
+        again = _run_once(tape, entries, calls, without_scale, changes, with_hooks=True)
     return again
 
 
@@ -104,15 +110,17 @@ def _run_once(
     without_scale: bool,
     changes: Changes,
     through_saving: bool = False,
+    with_hooks: bool = False,
 ) -> Again:
-    """`through_saving`: what is saved for the backward goes through the program's own hooks again."""
+    """`through_saving`: what is saved for the backward goes through the program's own hooks again.
+    `with_hooks`: gradients go through those that it has put on what calls returned."""
     scope = Scope()
     tracer = changes.tracer(scope)
     tracer.alone = True
     tracer.step = tape.step
     tracer.untouched = untouched = Untouched()
     again = Again(tracer, notes=list(tape.notes))
-    player = Player(tape, tracer, again, untouched, without_scale, through_saving, changes)
+    player = Player(tape, tracer, again, untouched, without_scale, through_saving, with_hooks, changes)
     was, calls.handler = calls.handler, _past_replicas(scope)
     try:
         anomaly = torch.autograd.set_detect_anomaly(False)  # the program's own would end the replay early

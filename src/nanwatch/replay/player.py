@@ -47,6 +47,7 @@ class Player:
         untouched: Untouched,
         without_scale: bool,
         through_saving: bool,
+        with_hooks: bool,
         changes: Changes,
     ) -> None:
         self._changes = changes
@@ -56,6 +57,7 @@ class Player:
         self._untouched = untouched
         self._without_scale = without_scale
         self._through_saving = through_saving
+        self._with_hooks = with_hooks
         self._differentiates = any(e.kind == "backward" for e in tape.entries)
         self._drawing = False
         """A random state has been put back."""
@@ -295,6 +297,8 @@ class Player:
         found: torch.Tensor = self._counterpart.get(id(tensor), tensor)
         if found is tensor and has_history(tensor):
             return self._cut_off(tensor)
+        if tensor.requires_grad and not found.requires_grad:  # the program has asked for it since it was made
+            found = self._counterpart[id(tensor)] = found.detach().requires_grad_()
         if found is tensor and self._changes.outside is not None and not tensor.requires_grad:
             found = self._counterpart[id(tensor)] = self._changes.outside(tensor)
         return found
@@ -332,6 +336,14 @@ class Player:
         for (was, version), now in zip(entry.made, new, strict=True):
             if self._changes.any or now.requires_grad or version_of(was) != version or equal(was, now):
                 self._counterpart[id(was)] = now
+            if self._with_hooks and now.requires_grad:
+                for hook in hooks_on(was):
+                    now.register_hook(hook)
+
+
+def hooks_on(tensor: torch.Tensor) -> list[Callable[..., Any]]:
+    """What the program has put on it, to be called with its gradient."""
+    return list((tensor._backward_hooks or {}).values())
 
 
 def _copy_of(tensor: torch.Tensor) -> torch.Tensor:
