@@ -297,7 +297,8 @@ class Player:
         found: torch.Tensor = self._counterpart.get(id(tensor), tensor)
         if found is tensor and has_history(tensor):
             return self._cut_off(tensor)
-        if tensor.requires_grad and not found.requires_grad:  # the program has asked for it since it was made
+        if tensor.requires_grad and not found.requires_grad and not has_history(tensor):
+            # since it was made, the program has asked for its gradient
             found = self._counterpart[id(tensor)] = found.detach().requires_grad_()
         if found is tensor and self._changes.outside is not None and not tensor.requires_grad:
             found = self._counterpart[id(tensor)] = self._changes.outside(tensor)
