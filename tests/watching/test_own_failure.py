@@ -62,7 +62,7 @@ ON_A_BAD_STEP = """
     adapters.plain:terminal.write
     watching.updates:Updates._act_on
     watching.updates:Updates._hold_back
-    watching.recorder:Recorder.put_buffers_back
+    watching.recorder:Recorder.put_state_back
 """.split()
 
 
@@ -158,7 +158,7 @@ def test_on_a_bad_step(
     target: str, policy: str, watch: Watch, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The training goes on, as it would have without nanwatch: with its NaN."""
-    only_skip = target.endswith(("_hold_back", "put_buffers_back"))
+    only_skip = target.endswith(("_hold_back", "put_state_back"))
     if only_skip and policy != "skip":
         pytest.skip("used by the policy skip only")
     expected = train(BAD_STEP)
@@ -170,7 +170,7 @@ def test_on_a_bad_step(
     assert calls[0] >= 1, "never called: the test tests nothing"
     lines = [line for line in lines_of(capfd) if line.startswith("nanwatch:")]
     assert len(lines) == 1 and lines[0].endswith(STEPPED_ASIDE), lines
-    if not target.endswith("put_buffers_back"):  # the step was held back by then
+    if not target.endswith("put_state_back"):  # the step was held back by then
         assert_same(found, expected)
 
 

@@ -7,6 +7,7 @@ they write one checkpoint together, they decide together.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -18,6 +19,7 @@ from nanwatch.act.agreement import Agreement
 from nanwatch.act.distributed_saves import gate_distributed_saves
 from nanwatch.act.framework_saves import Frameworks
 from nanwatch.act.judging import Judge, Told
+from nanwatch.act.kept_aside import renamed
 from nanwatch.act.safetensors_saves import gate_safetensors
 from nanwatch.act.torch_saves import gate_torch_saves
 from nanwatch.watching.wrapping import Wrappers
@@ -28,6 +30,14 @@ _judge = Judge()
 def _put_on(put_on: Callable[[ModuleType], None], module: ModuleType) -> None:
     """Never at the price of the program's import."""
     _judge.guarded(lambda: put_on(module), None)
+
+
+def _gated_rename(original: Callable[..., None]) -> Callable[..., None]:
+    def rename(src: Any, dst: Any, **options: Any) -> None:
+        if options or not _judge.guarded(lambda: renamed(src, dst, original), False):
+            original(src, dst, **options)
+
+    return rename
 
 
 class _Gate:
@@ -51,6 +61,8 @@ class _Gate:
             return
         gate_torch_saves(self._wrap, _judge)
         gate_safetensors(self._wrap, _judge)
+        for name in ("replace", "rename"):
+            self._wrap(os, name, _gated_rename)
         modules = Frameworks(self._wrap, _judge, self._agreement).modules()
         modules["torch.distributed.checkpoint.state_dict_saver"] = partial(
             gate_distributed_saves, self._wrap, _judge, self._agreement

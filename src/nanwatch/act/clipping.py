@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from types import GeneratorType
 from typing import Any
 
@@ -27,6 +28,7 @@ from nanwatch.act.tensor_list import listed
 from nanwatch.act.unscaling import unscale_once
 from nanwatch.messages import say
 from nanwatch.records import Numbers
+from nanwatch.watching.following import nothing_clipped
 from nanwatch.watching.shield import warn
 
 Guilty = tuple[Numbers, ...]
@@ -82,6 +84,8 @@ def clip_grad_norm_(
     if error_if_nonfinite:
         raise RuntimeError(say("clip.refused", tensors=_listed(guilty)))
     _say_nothing_done(guilty, scaler)
+    again = partial(torch.nn.utils.clip_grad_norm_, tensors, max_norm, norm_type, False, foreach)
+    nothing_clipped(tensors, False, again)
     norm = _total_norm(tensors, norm_type, foreach)
     return _with(norm if shows_all else norm * math.nan, False, guilty)
 
@@ -106,6 +110,8 @@ def clip_grad_value_(
         guilty = measured(named)
         if not replace_nonfinite_by_zero:
             _say_nothing_done(guilty, scaler)
+            again = partial(torch.nn.utils.clip_grad_value_, tensors, clip_value, foreach)
+            nothing_clipped(tensors, True, again)
             return ValuesClipped(False, guilty)
         _replace(named, guilty)
     torch.nn.utils.clip_grad_value_(tensors, clip_value, foreach)

@@ -59,6 +59,23 @@ def to_read(path: Any) -> Any:
     return aside
 
 
+def renamed(path: Any, target: Any, rename: Callable[[str, str], None]) -> bool:
+    """Whether the program renames a file that it believes to have written, as one does so that a checkpoint
+    is whole or not there at all: the one kept aside stays aside, and `target` what it is."""
+    if not all(isinstance(each, (str, bytes, os.PathLike)) for each in (path, target)):
+        return False
+    name, goal = (os.path.abspath(os.fsdecode(each)) for each in (path, target))
+    aside = _instead.get(name)
+    if aside is None or os.path.lexists(name) or not os.path.exists(aside):
+        return False
+    free = file_aside(goal)
+    rename(aside, free)
+    del _instead[name]
+    _instead[goal] = free
+    warn(say("gate.renamed", path=goal, aside=free))
+    return True
+
+
 def say_kept_aside(bad: Sequence[BadTensor], path: Any, aside: Any) -> None:
     if isinstance(path, (str, bytes, os.PathLike)):
         _instead[os.path.abspath(os.fsdecode(path))] = os.fsdecode(aside)

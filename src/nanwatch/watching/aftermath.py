@@ -4,6 +4,7 @@ again from where the step began: as if the batch had never come."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -46,7 +47,10 @@ class Aftermath:
                 scheduler, updates
             ):
                 held.append(_stand_still(scheduler, "step"))
-        held += [_stand_still(average, "update_parameters") for average in living(AveragedModel)]
+        mine = {id(p) for p in weights}
+        held += [
+            _stand_still(each, "update_parameters", lambda m: _has(m, mine)) for each in living(AveragedModel)
+        ]
         models = [e.call for e in tape.entries if isinstance(e.call, nn.Module)]
         self._weights = {key_of(t) for t in (*weights, *(b for m in models for b in m.buffers()))}
         self._watch_averages(weights)
@@ -55,6 +59,12 @@ class Aftermath:
         """All is as usual again for this optimizer."""
         for thing, kind in self._still.pop(id(optimizer), ()):
             thing.__class__ = kind
+
+    def went_back(self, optimizer: Optimizer) -> None:
+        """To a state that was kept right after an update: what follows one is still to come."""
+        self.step_begins(optimizer)
+        self._watcher.recorder.on_write = None
+        self._written.clear()
 
     def model_called(self) -> None:
         """Averages of the weights that the program keeps by hand are as they were before the update."""
@@ -102,18 +112,28 @@ def _innermost(optimizer: Any) -> Any:
 
 
 def _each_step(scheduler: Any, updates: int) -> bool:
-    """Whether the schedule goes by steps; one that goes by epochs has nothing to do with this batch."""
-    calls = getattr(scheduler, "_step_count", 0) - 1
+    """Whether the schedule goes by steps; one that goes by epochs has nothing to do with this batch. (Some
+    schedules of torch count their calls in `last_epoch` alone.)"""
+    calls = max(getattr(scheduler, "_step_count", 0) - 1, getattr(scheduler, "last_epoch", -1))
     return calls >= 0 and 2 * calls >= updates
 
 
-def _stand_still(thing: Any, method: str) -> tuple[Any, type]:
+def _has(model: Any, weights: set[int]) -> bool:
+    return not isinstance(model, nn.Module) or any(id(p) in weights for p in model.parameters())
+
+
+def _stand_still(
+    thing: Any, method: str, concerned: Callable[[Any], bool] = lambda given: True
+) -> tuple[Any, type]:
     """The next call of this method does nothing. A class of its own for that time: what is put on the object
-    itself would be in its state_dict."""
+    itself would be in its state_dict. `concerned`: whether it is about this update, by what it is given."""
     kind = type(thing)
 
-    def nothing(*args: Any, **kwargs: Any) -> None:
+    def nothing(thing: Any, *args: Any, **kwargs: Any) -> Any:
         thing.__class__ = kind
+        if concerned(args[0] if args else next(iter(kwargs.values()), None)):
+            return None
+        return getattr(thing, method)(*args, **kwargs)
 
     thing.__class__ = type(kind.__name__, (kind,), {method: nothing, "__module__": kind.__module__})
     return thing, kind

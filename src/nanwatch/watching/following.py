@@ -292,6 +292,15 @@ class Following:
         self._wrap(clip_grad, "clip_grad_value_", make_clip_by_value)
         self._wrap(torch.nn.utils, "clip_grad_value_", make_clip_by_value)
 
+    def nothing_clipped(
+        self, parameters: list[torch.Tensor], by_value: bool, again: Callable[[], Any]
+    ) -> None:
+        run, updates = self._shield.run, self._program.updates
+        if self._ours() and by_value:
+            run(updates.clip_by_value_begins, parameters, again)
+        elif self._ours():
+            run(updates.not_clipped, again)
+
     def _follow_arrivals(self) -> None:
         """The doors through which tensors come in without any op: loaders, numpy, files."""
         from torch.utils.data import dataloader
@@ -323,6 +332,12 @@ class Following:
 
 
 _installed: weakref.WeakSet[Following] = weakref.WeakSet()
+
+
+def nothing_clipped(parameters: list[torch.Tensor], by_value: bool, again: Callable[[], Any]) -> None:
+    """Because a gradient is bad: without what made it bad, `again` clips."""
+    for following in list(_installed):
+        following.nothing_clipped(parameters, by_value, again)
 
 
 def _forked() -> None:

@@ -6,6 +6,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import dropwhile
 from types import FrameType
 from typing import Any
 
@@ -17,6 +18,7 @@ from nanwatch.watching.contents import contents_of, free_variables
 from nanwatch.watching.let_go import let_go
 from nanwatch.watching.randomness import Rng, states_of
 from nanwatch.watching.stack import take_stack
+from nanwatch.watching.storages import key_of
 from nanwatch.watching.streams import on_side_stream
 from nanwatch.watching.tape import Context, Entry, Tape, tensors_in
 from nanwatch.watching.torch_functions import changes_its_input, facts_of, written_to
@@ -34,6 +36,7 @@ SMALL_BYTES = 2**15
 GIVEN_BYTES = 2**20
 """What a model that writes into its arguments is given is copied first up to this size."""
 
+UNSCALING = torch._amp_foreach_non_finite_check_and_unscale_
 MISSING = object()
 OF_EVERY_MODULE = frozenset(nn.Module().__dict__)
 
@@ -113,6 +116,18 @@ class Recorder:
             if any(e.kind == "backward" or _is_differentiable(e) for e in tape.entries):
                 return tape.step
         return None
+
+    def has_changed(self, gradients: list[torch.Tensor]) -> bool:
+        """Whether the program itself has written these since its first backward, in a way that only it knows:
+        divided them, or clipped them by hand. What a GradScaler does to them is known."""
+        keys = {key_of(gradient) for gradient in gradients}
+        since = dropwhile(lambda entry: entry.kind != "backward", self.tape.entries)
+        for entry in since:
+            writes = entry.kind != "backward" and changes_its_input(entry.call, entry.kwargs)
+            written = tensors_in(written_to(entry.args, entry.kwargs)) if writes else []
+            if entry.call is not UNSCALING and any(key_of(t) in keys for t in written):
+                return True
+        return any(id(gradient) in self.tape.made for gradient in gradients)
 
     def remember(self, tapes: int) -> None:
         """Keep the last `tapes` finished tapes: as many as steps may be asked about late."""
@@ -229,14 +244,19 @@ class Recorder:
                 entry.overwritten = known.overwrites = True
                 self._say_once(say("watch.batch_changed"))
 
-    def put_buffers_back(self, tape: Tape) -> None:
-        """BatchNorm's statistics and the like, as they were before the calls on `tape`."""
+    def put_state_back(self, tape: Tape) -> None:
+        """BatchNorm's statistics, counters and the like, as they were before the calls on `tape`."""
         with torch.no_grad():
             for entry in reversed(tape.entries):
                 for owner, name, before in entry.buffers:
                     now = owner._buffers.get(name)
                     if now is not None:
                         now.copy_(before)
+                for owner, name, value in entry.attributes:
+                    if value is MISSING:
+                        owner.__dict__.pop(name, None)
+                    else:
+                        owner.__dict__[name] = value
 
     def applied(
         self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType

@@ -215,6 +215,7 @@ class Updates:
         if action == "rollback":
             self.leave_out(optimizer, weights)
             self._watcher.roll_back(None if damage is None else damage.good_until)
+            self.aftermath.went_back(optimizer)
             self._hold_back(optimizer)
         else:
             self._hold_back(optimizer)
@@ -242,7 +243,9 @@ class Updates:
         if self._watcher.lockstep.groups:
             return not self._step.closure
         several = self._watcher.recorder.tape.backwards > 1 and self._copies is None
-        return several and not self._step.closure and self._watcher.scaling.lets_parts_in(optimizer)
+        if not several or self._step.closure or not self._watcher.scaling.lets_parts_in(optimizer):
+            return False
+        return not self._watcher.recorder.has_changed(gradients_of(optimizer))
 
     def go_on_without_the_bad_parts(self, optimizer: Optimizer) -> None:
         """The update is made with the gradients of the good micro-batches, clipped as the program did."""
@@ -269,7 +272,7 @@ class Updates:
         watcher = self._watcher
         watcher.event("skip")
         self._left_out = watcher.recorder.step_of_gradients()
-        watcher.recorder.put_buffers_back(watcher.recorder.tape)
+        watcher.recorder.put_state_back(watcher.recorder.tape)
         watcher.scaling.stand_still()
         made = self._made.get(id(optimizer), 0)
         self.aftermath.begins(optimizer, weights, watcher.recorder.tape, made)
@@ -398,7 +401,7 @@ class Updates:
             trouble.prevented = self._policy != "observe"
             action = watcher.send(trouble)
             if action[0] == "skip":
-                watcher.recorder.put_buffers_back(tape)
+                watcher.recorder.put_state_back(tape)
             self._device.clear()
             for held_back in self._late_facts.values():
                 held_back.events = (*held_back.events, "held-back")
@@ -423,6 +426,11 @@ class Updates:
         self._step.clipping.append(again)
         tensors = [parameters] if isinstance(parameters, torch.Tensor) else parameters
         self._step.clip = (frozenset(map(id, tensors)), norm.detach())
+
+    def not_clipped(self, again: Callable[[], Any]) -> None:
+        """Bad gradients stay as they are; good ones in their place are clipped."""
+        self._watcher.event("clip")
+        self._step.clipping.append(again)
 
     def clip_by_value_begins(self, parameters: Any, again: Callable[[], Any]) -> None:
         """It makes a large number of an Inf: look before it."""

@@ -10,6 +10,10 @@ SENTENCES: dict[str, tuple[str, str]] = {
         "nanwatch: nothing was written to {path}, because it was not finite; what is read now is {aside}",
         "nanwatch：由于内容含有非有限值，{path} 没有写入；现在读取的是 {aside}",
     ),
+    "gate.renamed": (
+        "nanwatch: {path} stays as it was: what was to get this name is not finite, and is kept in {aside}",
+        "nanwatch：{path} 保持不变：将要改用此名的文件含有非有限值，保存在 {aside}",
+    ),
     "gate.written_anyway": (
         "nanwatch: this checkpoint is not finite: {tensors}. It was written to {target} all the same: {why}",
         "nanwatch：该检查点含有非有限值：{tensors}。仍然写入了 {target}：{why}",

@@ -1,0 +1,206 @@
+"""What a program does around an update that was left out: schedules, averages, clipping, state of its own,
+and the file it saves to."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import clip_grad_norm_ as imported_by_name
+from torch.optim import SGD, AdamW, lr_scheduler
+from torch.optim.swa_utils import AveragedModel
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "watching"))
+
+from small_training import assert_same, state_of
+from test_skip import BAD, STEPS, assert_skipped_is_never_came, batches, network
+
+import nanwatch
+
+QUICK: dict[str, Any] = {"explain": False, "audit_seconds": 0.0, "audit_share": 0.0}
+
+SCHEDULES: dict[str, Callable[[Any], Any]] = {
+    "warm restarts": lambda o: lr_scheduler.CosineAnnealingWarmRestarts(o, 3),
+    "plateau": lambda o: lr_scheduler.ReduceLROnPlateau(o, patience=1),
+    "one after the other": lambda o: lr_scheduler.SequentialLR(
+        o, [lr_scheduler.LinearLR(o, 0.1, total_iters=3), lr_scheduler.ExponentialLR(o, 0.9)], [3]
+    ),
+    "chains, one after the other": lambda o: lr_scheduler.SequentialLR(
+        o,
+        [
+            lr_scheduler.ChainedScheduler(
+                [lr_scheduler.LinearLR(o, 0.1), lr_scheduler.ExponentialLR(o, 0.9)]
+            ),
+            lr_scheduler.CosineAnnealingLR(o, 10),
+        ],
+        [3],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_a_schedule_that_goes_by_steps(tmp_path: Path, name: str) -> None:
+    def play(bad: int | None, left_out: int | None) -> list[Any]:
+        model = network(dropout=False)
+        optimizer = SGD(model.parameters(), lr=0.1, momentum=0.9)
+        schedule = SCHEDULES[name](optimizer)
+        for x in batches(bad, left_out):
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            schedule.step(*([1.0] if name == "plateau" else []))
+        return [*state_of(model, optimizer), schedule.last_epoch]
+
+    assert_skipped_is_never_came(play, tmp_path)
+
+
+class Carrying(nn.Module):
+    """Keeps a running mean and a count in plain attributes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 1)
+        self.mean = torch.zeros(4)
+        self.count = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.mean = 0.9 * self.mean + 0.1 * x.mean(0)
+        self.count += 1
+        return self.linear(x - self.mean) / self.count
+
+
+def test_state_that_a_model_keeps_in_plain_attributes(tmp_path: Path) -> None:
+    def play(bad: int | None, left_out: int | None) -> list[Any]:
+        torch.manual_seed(0)
+        model = Carrying()
+        optimizer = SGD(model.parameters(), lr=0.1)
+        for x in batches(bad, left_out):
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+        return [*state_of(model, optimizer), model.mean, model.count]
+
+    assert_skipped_is_never_came(play, tmp_path)
+
+
+def test_the_average_of_another_model_goes_on(tmp_path: Path) -> None:
+    def play(bad: int | None) -> list[Any]:
+        models = [network(dropout=False), network(dropout=False)]
+        optimizers = [SGD(m.parameters(), lr=0.1) for m in models]
+        averages = [AveragedModel(m) for m in models]
+        for first, second in zip(batches(bad, None), batches(None, None), strict=True):
+            for model, optimizer, x in zip(models, optimizers, (first, second), strict=True):
+                optimizer.zero_grad()
+                model(x).square().mean().backward()
+                optimizer.step()
+            for average, model in zip(averages, models, strict=True):
+                average.update_parameters(model)
+        return [averages[1].state_dict(), int(averages[0].n_averaged)]
+
+    with nanwatch.watch(policy="skip", dir=tmp_path, **QUICK):
+        found = play(BAD)
+    expected = play(None)
+    assert_same(found[0], expected[0])
+    assert (found[1], expected[1]) == (STEPS - 1, STEPS)
+
+
+def halved_by_hand(parameters: list[Tensor]) -> None:
+    for parameter in parameters:
+        assert parameter.grad is not None
+        parameter.grad /= 2
+
+
+def made_anew(parameters: list[Tensor]) -> None:
+    for parameter in parameters:
+        assert parameter.grad is not None
+        parameter.grad = parameter.grad * 0.5
+
+
+KNOWN: dict[str, Callable[[list[Tensor]], object]] = {
+    "norm": lambda p: torch.nn.utils.clip_grad_norm_(p, 0.01),
+    "our norm": lambda p: nanwatch.clip_grad_norm_(p, 0.01),
+    "our value": lambda p: nanwatch.clip_grad_value_(p, 0.001),
+}
+UNKNOWN: dict[str, Callable[[list[Tensor]], object]] = {
+    "halved by hand": halved_by_hand,
+    "made anew": made_anew,
+    "imported by name": lambda p: imported_by_name(p, 0.01),
+}
+
+
+@pytest.mark.parametrize("name", [*KNOWN, *UNKNOWN])
+@pytest.mark.parametrize("where", [0, 1])
+def test_the_good_micro_batch_is_kept_where_it_is_known_what_is_done_to_gradients(
+    tmp_path: Path, name: str, where: int
+) -> None:
+    def play(bad: int | None, left_out: list[int]) -> list[Any]:
+        model = network(dropout=False)
+        parameters = list(model.parameters())
+        optimizer = SGD(parameters, lr=0.5)
+        xs = list(batches(bad, None, 8))
+        for group in range(4):
+            parts = [xs[i] for i in (2 * group, 2 * group + 1) if i not in left_out]
+            if not parts:
+                continue
+            optimizer.zero_grad()
+            for x in parts:
+                model(x).square().mean().backward()
+            {**KNOWN, **UNKNOWN}[name](parameters)
+            optimizer.step()
+        return state_of(model, optimizer)
+
+    bad = 4 + where
+    with nanwatch.watch(policy="skip", dir=tmp_path, **QUICK) as session:
+        found = play(bad, [])
+    assert [i.action for i in session.incidents] == ["skipped"]
+    assert_same(found, play(None, [bad] if name in KNOWN else [4, 5]))
+
+
+def test_after_a_rollback_schedule_and_average_go_with_the_weights(tmp_path: Path) -> None:
+    def play(bad: int | None, count: int) -> list[Any]:
+        model = network(dropout=False)
+        optimizer = AdamW(model.parameters(), lr=0.01)
+        schedule, average = lr_scheduler.ExponentialLR(optimizer, 0.99), AveragedModel(model)
+        for x in batches(bad, None, count):
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+            schedule.step()
+            average.update_parameters(model)
+        return [*state_of(model, optimizer), average.state_dict(), schedule.last_epoch]
+
+    policy = nanwatch.Policy(rollbacks=2, rate_factor=1.0)
+    with nanwatch.watch(policy=policy, dir=tmp_path, snapshot_every=5, **QUICK) as session:
+        found = play(13, 14)
+    assert session.rolled_back == 1
+    assert_same(found, play(None, 11))
+
+
+def test_a_bad_checkpoint_that_is_renamed_stays_aside(tmp_path: Path, capfd: Any) -> None:
+    path = tmp_path / "model.pt"
+    torch.save({"weight": torch.ones(3)}, path)
+    with nanwatch.checkpoint_gate():
+        for rename in (os.replace, os.rename, lambda a, b: Path(a).replace(b)):
+            torch.save({"weight": torch.full((3,), float("nan"))}, tmp_path / "model.pt.tmp")
+            rename(tmp_path / "model.pt.tmp", path)
+        (tmp_path / "other").write_text("fine")
+        os.replace(tmp_path / "other", tmp_path / "another")
+        with pytest.raises(FileNotFoundError):
+            os.replace(tmp_path / "nowhere", path)
+    assert torch.equal(torch.load(path)["weight"], torch.ones(3))
+    names = sorted(p.name for p in tmp_path.iterdir())
+    assert names == [
+        "another",
+        "model.nonfinite-2.pt",
+        "model.nonfinite-3.pt",
+        "model.nonfinite.pt",
+        "model.pt",
+    ]
+    assert capfd.readouterr().err.count("stays as it was") == 3
