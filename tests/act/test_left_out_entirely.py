@@ -3,6 +3,7 @@ and the file it saves to."""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -181,6 +182,39 @@ def test_after_a_rollback_schedule_and_average_go_with_the_weights(tmp_path: Pat
         found = play(13, 14)
     assert session.rolled_back == 1
     assert_same(found, play(None, 11))
+
+
+def test_the_average_of_a_training_that_failed_before_is_no_part_of_this_one(tmp_path: Path) -> None:
+    stranger = AveragedModel(network())
+    with torch.no_grad():
+        stranger.module[0].weight.fill_(float("nan"))
+    model = network()
+    optimizer = SGD(model.parameters(), lr=0.1)
+    with nanwatch.watch(policy="rollback", dir=tmp_path, snapshot_every=2, **QUICK) as session:
+        for x in batches(5, None):
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+    assert [i.action for i in session.incidents] == ["rolled-back"]
+    assert session.rolled_back == 1
+
+
+def test_who_cannot_go_back_after_all_is_on_record_as_stopped(tmp_path: Path) -> None:
+    model = network()
+    optimizer = SGD(model.parameters(), lr=0.1)
+    options: Any = {**QUICK, "dir": tmp_path, "snapshot_every": 2}
+    with pytest.raises(nanwatch.NonFiniteError) as caught, nanwatch.watch(policy="rollback", **options):
+        for step, x in enumerate(batches(5, None)):
+            if step == 5:
+                model[0] = nn.Linear(4, 8, dtype=torch.float32)  # what was kept does not fit any more
+                model[4] = nn.Linear(8, 2)
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+    assert caught.value.incident is not None and caught.value.incident.action == "raised"
+    assert "could not go back" in str(caught.value)
+    (written,) = (tmp_path / "incidents").glob("*/incident.json")
+    assert json.loads(written.read_text())["action"] == "raised"
 
 
 def test_a_bad_checkpoint_that_is_renamed_stays_aside(tmp_path: Path, capfd: Any) -> None:

@@ -130,7 +130,11 @@ class Precautions:
         models = [e.call for e in watcher.recorder.tape.entries if isinstance(e.call, nn.Module)]
         schedules = [s for s in living(LRScheduler) if any(s.optimizer is o for o in optimizers)]
         scalers = [s for s in living(torch.amp.GradScaler) if s.is_enabled()]
-        averages = [a for a in living(AveragedModel) if any(_alike(a.module, m) for m in models)]
+        averages = [
+            a
+            for a in living(AveragedModel)
+            if any(_alike(a.module, m) for m in models) and all(map(is_finite, a.parameters()))
+        ]  # one that is not finite while all is well is of another training
         found: list[Any] = [*models, *optimizers, *schedules, *scalers, *averages]
         if self.last_good is not None:
             self.last_good.add(*found)

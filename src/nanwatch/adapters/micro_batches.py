@@ -6,6 +6,7 @@ from nanwatch.explain.alone import Alone
 from nanwatch.messages import say
 from nanwatch.replay.good_parts import good_parts
 from nanwatch.replay.parts_of_ranks import good_parts_of_ranks
+from nanwatch.watching.sentinel import gradients_of
 from nanwatch.watching.trouble import Trouble
 from nanwatch.watching.watcher import Watcher
 
@@ -21,10 +22,10 @@ def keep(trouble: Trouble, decided: str, watcher: Watcher) -> None:
 def keep_together(trouble: Trouble, watcher: Watcher) -> None:
     """Every rank must come here."""
     what = (watcher.recorder.tape, tuple(watcher.recorder.finished), watcher.calls)
-    can, after_scaler = watcher.scaling.lets_parts_in(trouble.optimizer), not watcher.now.updating
-    trouble.good_parts = good_parts_of_ranks(
-        *what, watcher.lockstep, trouble.optimizer, Alone, can, after_scaler
-    )
+    optimizer, after_scaler = trouble.optimizer, not watcher.now.updating
+    changed = watcher.recorder.has_changed(gradients_of(optimizer))
+    can = watcher.scaling.lets_parts_in(optimizer) and not changed
+    trouble.good_parts = good_parts_of_ranks(*what, watcher.lockstep, optimizer, Alone, can, after_scaler)
 
 
 def said_of(trouble: Trouble, decided: str, watcher: Watcher) -> list[str]:

@@ -296,8 +296,15 @@ class Session:
                 self.precautions.roll_back(self.watcher, good_until)
         except NanwatchError as error:
             self.stopped_by_incident = True
-            incident = self.incidents[-1] if self.incidents else None
-            raise NonFiniteError(say("watch.not_rolled_back", why=error), incident) from None
+            raise NonFiniteError(say("watch.not_rolled_back", why=error), self._was_raised()) from None
+
+    def _was_raised(self) -> Incident | None:
+        """The last incident, on record as one that stopped the program."""
+        if not self.incidents:
+            return None
+        incident = self.incidents[-1] = replace(self.incidents[-1], action=action_of("raise"))
+        self._write_incident(lambda folder: folder.rewrite_incident(folder.incidents()[-1], incident))
+        return incident
 
     def _warn_early(self, alarm: Alarm) -> None:
         self.warnings.append(alarm)
