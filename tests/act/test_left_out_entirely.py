@@ -112,6 +112,44 @@ def test_the_average_of_another_model_goes_on(tmp_path: Path) -> None:
     assert (found[1], expected[1]) == (STEPS - 1, STEPS)
 
 
+@pytest.mark.parametrize("bad", [4, 5], ids=["the first batch", "the last batch"])
+def test_an_average_that_goes_by_epochs_counts_them_all(tmp_path: Path, bad: int) -> None:
+    def play(bad: int | None, left_out: int | None) -> list[Any]:
+        model = network(dropout=False)
+        optimizer = SGD(model.parameters(), lr=0.1)
+        average = AveragedModel(model)
+        xs = list(batches(bad, None, 8))
+        for epoch in range(4):
+            for step in (2 * epoch, 2 * epoch + 1):
+                if step != left_out:
+                    optimizer.zero_grad()
+                    model(xs[step]).square().mean().backward()
+                    optimizer.step()
+            average.update_parameters(model)
+        return [*state_of(model, optimizer), average.state_dict()]
+
+    with nanwatch.watch(policy="skip", dir=tmp_path, **QUICK):
+        found = play(bad, None)
+    assert_same(found, play(None, bad))
+
+
+def test_an_average_by_hand_in_another_precision(tmp_path: Path) -> None:
+    def play(bad: int | None, left_out: int | None) -> list[Any]:
+        model = network(dropout=False)
+        optimizer = SGD(model.parameters(), lr=0.1)
+        average = [p.detach().double() for p in model.parameters()]
+        for x in batches(bad, left_out):
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+            with torch.no_grad():
+                for mine, parameter in zip(average, model.parameters(), strict=True):
+                    mine.lerp_(parameter.double(), 0.1)
+        return [*state_of(model, optimizer), *average]
+
+    assert_skipped_is_never_came(play, tmp_path)
+
+
 def halved_by_hand(parameters: list[Tensor]) -> None:
     for parameter in parameters:
         assert parameter.grad is not None

@@ -4,6 +4,7 @@ again from where the step began: as if the batch had never come."""
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,11 @@ class Aftermath:
         """id -> a tensor that the program has changed since, and what it held."""
         self._weights: set[int] = set()
         """The memory of the weights, and of the statistics beside them."""
+        self._averaged: weakref.WeakKeyDictionary[AveragedModel, dict[int, int]] = weakref.WeakKeyDictionary()
+        """An average -> how many updates each optimizer had made when it was last brought up to date."""
+
+    def averaged(self, average: AveragedModel, made: dict[int, int]) -> None:
+        self._averaged[average] = dict(made)
 
     def begins(self, optimizer: Optimizer, weights: list[torch.Tensor], tape: Tape, updates: int) -> None:
         """`updates`: how many this optimizer, of these weights, has made while it was watched."""
@@ -48,12 +54,16 @@ class Aftermath:
             ):
                 held.append(_stand_still(scheduler, "step"))
         mine = {id(p) for p in weights}
-        held += [
-            _stand_still(each, "update_parameters", lambda m: _has(m, mine)) for each in living(AveragedModel)
-        ]
+        by_epochs: list[torch.Tensor] = []
+        for average in living(AveragedModel):
+            seen = self._averaged.get(average)
+            if seen is None or seen.get(id(optimizer), 0) == updates:
+                held.append(_stand_still(average, "update_parameters", lambda model: _has(model, mine)))
+            else:
+                by_epochs += [*average.parameters(), *average.buffers()]
         models = [e.call for e in tape.entries if isinstance(e.call, nn.Module)]
         self._weights = {key_of(t) for t in (*weights, *(b for m in models for b in m.buffers()))}
-        self._watch_averages(weights)
+        self._watch_averages(weights, by_epochs)
 
     def step_begins(self, optimizer: Optimizer) -> None:
         """All is as usual again for this optimizer."""
@@ -87,15 +97,17 @@ class Aftermath:
                 thing.__class__ = kind
         self._still.clear()
 
-    def _watch_averages(self, weights: list[torch.Tensor]) -> None:
+    def _watch_averages(self, weights: list[torch.Tensor], by_epochs: list[torch.Tensor]) -> None:
         """What is changed in place now and looks like a weight, but is none and no gradient: a moving average
-        of them."""
-        shapes = {(p.shape, p.dtype) for p in weights}
+        of them, be it in another precision, unless it goes by epochs."""
+        shapes = {p.shape for p in weights}
         others = {id(t) for p in weights for t in (p, p.grad) if t is not None}
+        moves_on = {key_of(t) for t in by_epochs}
 
         def on_write(tensor: torch.Tensor) -> None:
             known = id(tensor) in others or id(tensor) in self._written or tensor.is_inference()
-            if not known and (tensor.shape, tensor.dtype) in shapes and is_finite(tensor):
+            known = known or key_of(tensor) in moves_on
+            if not known and tensor.shape in shapes and tensor.is_floating_point() and is_finite(tensor):
                 self._written[id(tensor)] = (tensor, tensor.detach().clone())
 
         self._watcher.recorder.on_write = on_write

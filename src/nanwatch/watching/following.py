@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.optim import Optimizer
 from torch.optim import optimizer as optim_module
+from torch.optim.swa_utils import AveragedModel
 
 from nanwatch.watching.functional import follow_functional
 from nanwatch.watching.grad_scalers import follow_scalers
@@ -132,6 +133,17 @@ class Following:
             return zero_grad
 
         self._wrap(Optimizer, "zero_grad", make_zero_grad)
+
+        def make_update_parameters(original: Any) -> Any:
+            def update_parameters(average: Any, *args: Any, **kwargs: Any) -> Any:
+                result = original(average, *args, **kwargs)
+                if self._ours():
+                    run(updates.averaged, average)
+                return result
+
+            return update_parameters
+
+        self._wrap(AveragedModel, "update_parameters", make_update_parameters)
 
     def _follow_functions(self) -> None:
         """Those that torch has in Python ask for modes through a function of torch's that takes longer than

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 from torch.optim import Optimizer
+from torch.optim.swa_utils import AveragedModel
 
 from nanwatch.tensors import is_finite, norm_and_verdict
 from nanwatch.watching.aftermath import Aftermath
@@ -66,6 +67,9 @@ class Updates:
         if optimizer not in self.optimizers:
             self._made.pop(id(optimizer), None)
             self.optimizers.add(optimizer)
+
+    def averaged(self, average: AveragedModel) -> None:
+        self.aftermath.averaged(average, self._made)
 
     @property
     def active(self) -> list[Optimizer]:
