@@ -26,7 +26,8 @@ def first_harmful(trace: Trace, sinks: list[int], backward: bool = False) -> Bla
     value that was born and hidden in the forward pass is not to blame, but what let it back in is."""
     path = trace.ancestors(sinks)
     if backward:
-        return _first_in_backward(path)
+        first = _first_in_backward(path)
+        return first if first is None else _let_in(trace, first)
     wants_nan = any(o.numbers.nan for i in sinks if i in trace.ops for o in trace.ops[i].outputs)
     candidates = _nan_candidates(trace, path) if wants_nan else []
     candidates += [] if candidates else _inf_candidates(path)
@@ -53,6 +54,21 @@ def _first_in_backward(path: list[Op]) -> Blame | None:
         if first is None and not inherited and not op.is_view:
             first = Blame(op)
     return first
+
+
+def _let_in(trace: Trace, first: Blame) -> Blame:
+    """A NaN that the forward pass handed on from call to call, and that only the loss did not look at (rows
+    that it ignores), comes in where the first derivative is multiplied with it: what made it is to blame. Not
+    so where the very call that made it is differentiated: `where(x > 0, x.sqrt(), 0)`."""
+    sources = [o.source for o in first.op.bad_inputs if o.numbers.nan and o.source is not None]
+    if first.op.makes_nan or not sources:
+        return first
+    path = [op for op in trace.ancestors(sources) if op.phase not in ("backward", "optimizer")]
+    births = [blame for blame in _nan_candidates(trace, path) if blame.outside is None]
+    if not births:
+        return first
+    birth = min(births, key=lambda blame: blame.op.index)
+    return first if birth.op.stack == first.op.stack else birth
 
 
 def _nan_candidates(trace: Trace, path: list[Op]) -> list[Blame]:
