@@ -64,11 +64,16 @@ def _let_in(trace: Trace, first: Blame) -> Blame:
     if first.op.makes_nan or not sources:
         return first
     path = [op for op in trace.ancestors(sources) if op.phase not in ("backward", "optimizer")]
-    births = [blame for blame in _nan_candidates(trace, path) if blame.outside is None]
+    births = [b for b in _nan_candidates(trace, path) if b.outside is None and not _is_written_down(b.op)]
     if not births:
         return first
     birth = min(births, key=lambda blame: blame.op.index)
     return first if birth.op.stack == first.op.stack else birth
+
+
+def _is_written_down(op: Op) -> bool:
+    """A NaN that the program wrote itself is meant."""
+    return bool(op.constants) or any(o.from_python for o in op.bad_inputs)
 
 
 def _nan_candidates(trace: Trace, path: list[Op]) -> list[Blame]:
