@@ -48,6 +48,7 @@ class Following:
         self._installed = True
         _installed.add(self)
         self._follow_optimizers()
+        self._follow_averages()
         self._follow_backward()
         self._follow_functions()
         self._follow_clipping()
@@ -133,6 +134,9 @@ class Following:
             return zero_grad
 
         self._wrap(Optimizer, "zero_grad", make_zero_grad)
+
+    def _follow_averages(self) -> None:
+        run, updates = self._shield.run, self._program.updates
 
         def make_update_parameters(original: Any) -> Any:
             def update_parameters(average: Any, *args: Any, **kwargs: Any) -> Any:
