@@ -80,13 +80,14 @@ def check(folder: Path) -> int:
     return step
 
 
-def await_steps(log: Path, more: int) -> float:
-    """Until so many more steps have begun. Returns how long the last of them took."""
-    before, times = len(steps_begun(log)), [time.monotonic()]
+def await_more(what: str, more: int, log: Path) -> float:
+    """Until so many more steps have begun, or are done. Returns how long the last of them took."""
+    before, times = logged(what, log), [time.monotonic()]
     while len(times) <= more and times[0] + 60 > time.monotonic():
-        if len(steps_begun(log)) >= before + len(times):
+        if logged(what, log) >= before + len(times):
             times.append(time.monotonic())
         time.sleep(0.002)
+    assert len(times) > more, f"{len(times) - 1} of {more} more steps were {what} within a minute"
     return times[-1] - times[-2]
 
 
@@ -97,8 +98,8 @@ def await_a_part(folder: Path) -> None:
         time.sleep(0.0005)
 
 
-def steps_begun(log: Path) -> list[str]:
-    return [line for line in log.read_text().splitlines() if "begun" in line] if log.exists() else []
+def logged(what: str, log: Path) -> int:
+    return log.read_text().count(what) if log.exists() else 0
 
 
 def kill_again_and_again(kills: int, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -113,10 +114,11 @@ def kill_again_and_again(kills: int, folder: Path, capfd: pytest.CaptureFixture[
             server.stdin.flush()
             child = int(server.stdout.readline())
             if turn % 8 != 1:  # else before it has begun
-                a_step = min(a_step, await_steps(log, 2 if turn else 4))
                 if turn % 2:
+                    await_more("begun", 2, log)
                     await_a_part(folder)
-                else:
+                else:  # a step forward, however slow the disk is
+                    a_step = min(a_step, await_more("done", 1 if turn else 3, log))
                     time.sleep(chance.uniform(0, 1.5 * a_step))
             os.kill(child, signal.SIGKILL)
             assert server.stdout.readline() == "dead\n"
