@@ -401,12 +401,14 @@ def _where_a_model_wrote(tensor: torch.Tensor | None, live: LiveTracer | None) -
 
 
 def _known_writer(tensor: torch.Tensor | None, live: LiveTracer | None, is_weight: bool = False) -> Op | None:
-    """The op of the live trace that is to blame for what is in this memory; none for a weight or a statistic
-    that a model itself wrote, out of a batch that was bad."""
+    """The op of the live trace that is to blame for what is in this memory; none where it was bad before any op
+    wrote there, nor for a weight or a statistic that a model itself wrote, out of a batch that was bad."""
     index = live.writer_of(tensor) if live is not None and tensor is not None else None
-    if live is None or index is None:
+    if live is None or tensor is None or index is None:
         return None
     blame, writer = first_harmful(live.tracer.trace, [index]), live.tracer.trace.ops[index]
     if blame is not None and is_weight and writer.modules and blame.op.phase == "data":
+        return None
+    if blame is not None and blame.outside is not None and blame.outside.key == key_of(tensor):
         return None
     return writer if blame is None else blame.op
