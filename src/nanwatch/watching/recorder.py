@@ -27,8 +27,11 @@ FIRST_COPY_BYTES = 2**30
 """Buffers are copied before a module's first call, to learn which of them it changes, up to this size."""
 
 
-MOST_KEPT_PLAIN = 8
-"""Calls without gradients that may stay on the tape beside the last."""
+PLAIN_CALLS_KEPT = 3
+"""Calls of models without gradients that stay on the tape, with what led to them: target networks, a teacher."""
+
+FORGOTTEN_AT_ONCE = 4
+"""Fewer entries are not worth a new tape."""
 
 SMALL_BYTES = 2**15
 """What is changed in place outside modules is copied first up to this size."""
@@ -216,12 +219,15 @@ class Recorder:
             for tensor in given:
                 self.tape.save_before_overwrite(tensor)
 
-    def forget_all_but(self, last: Entry) -> None:
-        """A model was called without gradients and judged: what led there and will not be differentiated
-        needs no replay any more, so that an evaluation of any length holds one batch."""
-        kept = [e for e in self.tape.entries if e is last or e.kind == "backward" or _is_differentiable(e)]
-        if len(kept) < len(self.tape.entries) - MOST_KEPT_PLAIN:
-            self.tape.rebuild(kept)
+    def forget_plain_calls(self) -> None:
+        """A model was called without gradients and judged: what led to earlier such calls and will not be
+        differentiated needs no replay any more, so that an evaluation of any length holds a few batches."""
+        entries = self.tape.entries
+        plain = [not (e.kind == "backward" or _is_differentiable(e)) for e in entries]
+        calls = [i for i, e in enumerate(entries) if plain[i] and e.kind == "module"]
+        last = calls[-1 - PLAIN_CALLS_KEPT] if len(calls) > PLAIN_CALLS_KEPT else -1
+        if sum(plain[: last + 1]) >= FORGOTTEN_AT_ONCE:
+            self.tape.rebuild([e for i, e in enumerate(entries) if i > last or not plain[i]])
 
     def module_returned(self, entry: Entry, outputs: Any) -> None:
         self.tape.returned(entry, outputs)

@@ -243,7 +243,8 @@ class Watcher:
             self.updates.aftermath.model_called()
         training = self.updates.last is not None or self._is_training(module)
         self.lockstep.note(module)
-        if self.now.model_returned and not training:
+        helps = bool(self.updates.optimizers) and not torch.is_grad_enabled()  # a teacher, a target network
+        if self.now.model_returned and not training and not helps:
             self.finish_step(self.now.verdict)
         self.stand_aside()
         if not recorder.known_of(module).looked_at:
@@ -300,7 +301,7 @@ class Watcher:
             self.live.after_root = True
         if not any(t.requires_grad for t, _ in entry.made):
             self._judge_output(entry, outputs)
-            self.recorder.forget_all_but(entry)
+            self.recorder.forget_plain_calls()
         elif not self._has_backward:
             self._pending_output = (entry, outputs)
         self.listen()

@@ -175,8 +175,10 @@ def _zero_count(case: Case, found: Seen) -> Claim | Against | None:
     zeros, count = how_many(birth, operand)
     sure = happens_again(case, found) and not changed_since(case)
     numbers = {"op": birth.name, "zeros": zeros, "count": count}
-    if node is None:
-        return _lengths(case, found, operand, numbers)
+    if node is None:  # a fraction could be anything: a deviation, a norm
+        divisor = birth.tensor(operand)
+        fraction = divisor is not None and divisor.is_floating_point()
+        return None if fraction else _lengths(case, found, operand, numbers)
     quotient = birth.name in ("div", "true_divide", "divide")
     if quotient:
         nothing = empty_ancestor(lineage, node, "self") or empty_ancestor(lineage, node, operand)
