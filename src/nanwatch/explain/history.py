@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from nanwatch.explain.state import optimizer_of
 from nanwatch.records import StepFacts
 from nanwatch.replay.tracer import measurable
 from nanwatch.watching.storages import key_of
@@ -29,6 +30,7 @@ CLIMB = 1.25
 """A step climbs when it is this many times all that came before it in the rise."""
 DIP = 1.5
 """A rise may be interrupted by a step that is this many times smaller."""
+STEPS_UPHILL = 3
 MOST_OPTIMIZERS = 4
 SEVERAL = 2.0
 """Most weights are so many times their usual size when a few updates threw them there."""
@@ -75,6 +77,17 @@ def rise_of(history: Sequence[StepFacts]) -> Rise | None:
     found.append(_rise([(f.step, _size(f.grad_norm)) for f in history], False, history))
     rises = [r for r in found if r is not None]
     return max(rises, key=lambda r: (r.clear, r.orders)) if rises else None
+
+
+def uphill_rate(case: Case) -> float | None:
+    """The rate of the last updates, if it is below zero: then they climb the loss. (Not where the optimizer
+    was asked to.)"""
+    rates = [f.lr for f in case.history if f.lr][-STEPS_UPHILL:]
+    optimizer = optimizer_of(case)
+    groups = [] if optimizer is None else optimizer.param_groups
+    if len(rates) < STEPS_UPHILL or any(group.get("maximize") for group in groups):
+        return None
+    return min(rates[-1]) if all(min(lr) < 0 for lr in rates) else None
 
 
 def _size(value: float | str | None) -> float | None:

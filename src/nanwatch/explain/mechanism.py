@@ -14,6 +14,8 @@ from nanwatch.replay.op_facts import CASTS
 DIVIDE_BY_ZERO, LOG_OF_ZERO, INVALID_DOMAIN = "divide-by-zero", "log-of-zero", "invalid-domain"
 OVERFLOW, INF_ARITHMETIC, MASKED_ROW = "overflow", "inf-arithmetic", "masked-row"
 EMPTY, INHERITED, UNKNOWN = "empty", "inherited", "unknown"
+OVERFLOWS = (OVERFLOW, INF_ARITHMETIC, UNKNOWN)
+"""What a value that has grown too far may show itself as."""
 
 LOGS = (
     "log",

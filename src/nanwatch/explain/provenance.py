@@ -254,6 +254,14 @@ def seen(case: Case) -> Seen | None:
     return Seen(birth, node, lineage)
 
 
+def is_derivative(case: Case, found: Seen) -> bool:
+    """Whether one of torch's own derivatives gave birth, and not the arithmetic that the program does in its
+    backward: in a hook or a function of its own."""
+    if case.phase != "backward" or found.birth.op.node is None:
+        return False
+    return found.node is None or not found.node.own_code
+
+
 def _with_output(birth: BirthOp) -> BirthOp:
     """What it made was not kept: the op is made once more on the operands that were."""
     made = next((t for t in birth.again() or () if not bool(torch.isfinite(t).all())), None)

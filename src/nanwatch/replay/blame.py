@@ -158,10 +158,11 @@ def _is_weight(operand: Operand) -> bool:
 
 
 def looks_like_mask(numbers: Numbers) -> bool:
-    """Infinities on purpose: no NaN, one sign, and every finite value the same (0 for an additive mask)."""
+    """Infinities on purpose: no NaN, one sign, and every finite value the same (0 for an additive mask). With
+    +inf that one must be 0: 1 / counts is no mask."""
     if numbers.nan or (numbers.posinf and numbers.neginf):
         return False
-    return numbers.min is None or numbers.min == numbers.max
+    return numbers.min is None or (numbers.min == numbers.max and not (numbers.posinf and numbers.min))
 
 
 def _where_a_deliberate_infinity_escapes(path: list[Op]) -> Blame | None:

@@ -115,7 +115,9 @@ def _from_replay(
         return _Healthy()
     blame = first_harmful(tracer.trace, sinks, backward) if sinks else None
     if blame is not None and not (again.differs and blame.outside is not None):
-        found = _located(trouble, tracer, live, roles, blame, sinks, "replay")
+        of_loss = trouble.seen_in == "gradients" and not backward  # which a transform kept to itself
+        shown = replace(trouble, seen_in="loss") if of_loss else trouble
+        found = _located(shown, tracer, live, roles, blame, sinks, "replay")
         found.notes += again.notes
         return found
     if trouble.scaler_search:
@@ -401,8 +403,8 @@ def _where_a_model_wrote(tensor: torch.Tensor | None, live: LiveTracer | None) -
 
 
 def _known_writer(tensor: torch.Tensor | None, live: LiveTracer | None, is_weight: bool = False) -> Op | None:
-    """The op of the live trace that is to blame for what is in this memory; none where it was bad before any op
-    wrote there, nor for a weight or a statistic that a model itself wrote, out of a batch that was bad."""
+    """The op of the live trace that is to blame for what is in this memory; none where it was bad before any
+    op wrote there, nor for a weight or a statistic that a model itself wrote, out of a batch that was bad."""
     index = live.writer_of(tensor) if live is not None and tensor is not None else None
     if live is None or tensor is None or index is None:
         return None

@@ -124,10 +124,13 @@ class Player:
 
     def _note_derivative(self, outputs: list[torch.Tensor], losses: list[torch.Tensor]) -> None:
         """What a transform of torch.func gave: gradients, or, if it differentiated something bad, that."""
-        if all(is_finite(t) for t in losses if measurable(t)):
+        bad = [t for t in losses if measurable(t) and not is_finite(t)]
+        if not bad:
             self._again.gradients += [(t, t) for t in outputs]
-        else:
+        elif all(self._tracer.writers.get(t) is None for t in bad):
             self._again.losses += outputs
+        else:
+            self._again.losses += bad
 
     def _arguments(self, entry: Entry) -> tuple[tuple[Any, ...], dict[str, Any]]:
         args, kwargs = entry.args, entry.kwargs

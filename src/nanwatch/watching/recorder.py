@@ -28,7 +28,7 @@ FIRST_COPY_BYTES = 2**30
 
 
 PLAIN_CALLS_KEPT = 3
-"""Calls of models without gradients that stay on the tape, with what led to them: target networks, a teacher."""
+"""Calls of models without gradients that stay on the tape with what led to them: teachers, targets."""
 
 FORGOTTEN_AT_ONCE = 4
 """Fewer entries are not worth a new tape."""

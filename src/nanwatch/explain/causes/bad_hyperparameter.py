@@ -12,8 +12,9 @@ import torch
 from nanwatch.explain.birth import BirthOp
 from nanwatch.explain.case import Case
 from nanwatch.explain.claim import Against, Claim, Page
+from nanwatch.explain.history import rise_of, uphill_rate
 from nanwatch.explain.lineage import Node
-from nanwatch.explain.mechanism import DIVIDE_BY_ZERO, OVERFLOW
+from nanwatch.explain.mechanism import DIVIDE_BY_ZERO, OVERFLOW, OVERFLOWS
 from nanwatch.explain.remedies import offer
 from nanwatch.explain.state import born_at, optimizer_of, short
 from nanwatch.explain.text import Text
@@ -26,10 +27,10 @@ PAGE = Page(
     Text("Bad hyperparameter", "超参数有问题"),
     Text(
         "A number that somebody chose, or that a schedule made, cannot be used: an eps of 0 under a root or "
-        "in a divisor, a learning rate that is NaN, infinite or astronomically large, a beta of 1 (the bias "
-        "correction divides by 1 - beta^t), a temperature of 0.",
-        "某个人为选定或由调度产生的数不可用：根号下或除数中的 eps 为 0，学习率为 NaN、无穷或大得离谱，"
-        "beta 等于 1（偏差校正要除以 1 - beta^t），温度为 0。",
+        "in a divisor, a learning rate that is NaN, infinite, astronomically large or below zero, a beta "
+        "of 1 (the bias correction divides by 1 - beta^t), a temperature of 0.",
+        "某个人为选定或由调度产生的数不可用：根号下或除数中的 eps 为 0，学习率为 NaN、无穷、大得离谱或小于"
+        "零，beta 等于 1（偏差校正要除以 1 - beta^t），温度为 0。",
     ),
     Text(
         "The value that was used, and the same op or update with an ordinary value runs finite.",
@@ -56,6 +57,11 @@ RATE = Text(
     "lr is {value}: a gradient of {gradient} times that is beyond what {dtype} holds.",
     "lr 为 {value}：大小为 {gradient} 的梯度乘以它就超出了 {dtype} 的范围。",
 )
+UPHILL = Text(
+    "lr is {value}: with a rate below zero each update goes up the loss, which rose from {first:.3g} at step "
+    "{since} to {last:.3g}.",
+    "lr 为 {value}：学习率小于零时每次更新都让损失上升，它从第 {since} 步的 {first:.3g} 升到了 {last:.3g}。",
+)
 OP_EPS = Text(
     "{op} was called with eps={value}, and a row whose variance is 0; with eps={usual} the op is finite.",
     "{op} 使用的 eps={value}，而某一行的方差为 0；取 eps={usual} 时该算子结果有限。",
@@ -80,8 +86,9 @@ LARGE_RATE = 1e4
 def weigh(case: Case) -> Claim | Against | None:
     if case.phase in ("optimizer", "weights") or case.trouble.seen_in == "hyperparameter":
         return _of_optimizer(case)
-    if case.birth is None or case.phase == "backward":
-        return None
+    uphill = _uphill(case)
+    if uphill is not None or case.birth is None or case.phase == "backward":
+        return uphill
     return _eps_of_op(case.birth) or _divided_by_number(case, case.birth) or _useless_eps(case, case.birth)
 
 
@@ -155,6 +162,14 @@ def _rate(case: Case, numbers: list[tuple[str, float]]) -> Claim | None:
         return None
     dtype = str(birth.dtype).removeprefix("torch.")
     return Claim("proved", RATE.say(value=short(rate), gradient=short(max(sizes)), dtype=dtype), (), 3.0)
+
+
+def _uphill(case: Case) -> Claim | None:
+    rate, rise = uphill_rate(case), rise_of(case.history)
+    if rate is None or rise is None or not rise.clear or case.mechanism.kind not in OVERFLOWS:
+        return None
+    why = UPHILL.say(value=short(rate), first=rise.first, since=rise.since, last=rise.last)
+    return Claim("likely", why, (), 5.0)
 
 
 def _floats(birth: BirthOp) -> list[torch.Tensor]:
@@ -258,5 +273,7 @@ def _adds_nothing(node: Node) -> bool:
 
 
 def remedies(case: Case) -> list[Remedy]:
+    if _uphill(case) is not None:
+        return offer(case, "fix-hyperparameter", "roll-back")
     rate = ("lower-learning-rate",) if case.phase == "optimizer" else ()
     return offer(case, "fix-hyperparameter", "larger-eps", *rate)

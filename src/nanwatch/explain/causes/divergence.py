@@ -5,7 +5,7 @@ from __future__ import annotations
 from nanwatch.explain import mechanism
 from nanwatch.explain.case import Case
 from nanwatch.explain.claim import Against, Claim, Page
-from nanwatch.explain.history import Layer, Passes, Rise, jumped, layers_of, passes_of, rise_of
+from nanwatch.explain.history import Layer, Passes, Rise, jumped, layers_of, passes_of, rise_of, uphill_rate
 from nanwatch.explain.remedies import offer
 from nanwatch.explain.text import Text
 from nanwatch.records import Remedy
@@ -98,11 +98,9 @@ NO_RISE = Text(
     "已记录各步的损失和梯度范数没有朝这一步上升",
 )
 
-OVERFLOWS = (mechanism.OVERFLOW, mechanism.INF_ARITHMETIC, mechanism.UNKNOWN)
-
 
 def weigh(case: Case) -> Claim | Against | None:
-    if case.trouble.seen_in == "hyperparameter":
+    if case.trouble.seen_in == "hyperparameter" or uphill_rate(case) is not None:
         return None
     rise = rise_of(case.history)
     if rise is not None and (rise.clear or rise.sudden):
@@ -114,7 +112,7 @@ def weigh(case: Case) -> Claim | Against | None:
 def _step_by_step(case: Case, rise: Rise) -> Claim | None:
     """A rise is no proof yet: a loss may rise and the birth be something else, such as a log of zero."""
     grown = [layer for layer in layers_of(case) if layer.grown or layer.bad]
-    overflows = case.mechanism.kind in OVERFLOWS
+    overflows = case.mechanism.kind in mechanism.OVERFLOWS
     evidence = _evidence(case, grown)
     why = ROSE.say(
         what=(LOSS if rise.of_loss else NORM).say(),
@@ -148,7 +146,7 @@ def _at_once(case: Case) -> Claim | None:
 
 def _after_a_jump(case: Case) -> Claim | None:
     """The few updates that were made threw the loss up by orders, and the weights with it."""
-    if case.mechanism.kind not in OVERFLOWS or not jumped(case):
+    if case.mechanism.kind not in mechanism.OVERFLOWS or not jumped(case):
         return None
     rise, layers = rise_of(case.history), layers_of(case)
     if rise is None or not case.outcome("lower-rate").finite:
@@ -158,7 +156,7 @@ def _after_a_jump(case: Case) -> Claim | None:
 
 
 def _pass_by_pass(case: Case) -> Claim | None:
-    if case.mechanism.kind not in OVERFLOWS or case.phase not in ("forward", "loss", "backward"):
+    if case.mechanism.kind not in mechanism.OVERFLOWS or case.phase not in ("forward", "loss", "backward"):
         return None
     passes = passes_of(case)
     if passes is None:

@@ -9,7 +9,7 @@ from nanwatch.explain.causes import empty_selection
 from nanwatch.explain.claim import Against, Claim, Page
 from nanwatch.explain.doubts import certainty, doubts
 from nanwatch.explain.mechanism import DIVIDE_BY_ZERO, NORMS, UNKNOWN
-from nanwatch.explain.provenance import Seen, how_many, made_by, seen
+from nanwatch.explain.provenance import Seen, how_many, is_derivative, made_by, seen
 from nanwatch.explain.remedies import offer
 from nanwatch.explain.text import Text
 from nanwatch.records import Remedy
@@ -70,7 +70,7 @@ def weigh(case: Case) -> Claim | Against | None:
     if case.mechanism.kind not in (DIVIDE_BY_ZERO, UNKNOWN):
         return None
     found = seen(case)
-    if found is None or found.mechanism.kind != DIVIDE_BY_ZERO or _is_derivative(case, found):
+    if found is None or found.mechanism.kind != DIVIDE_BY_ZERO or is_derivative(case, found):
         return None
     operand = found.mechanism.operand
     if operand == "correction":
@@ -92,13 +92,6 @@ def weigh(case: Case) -> Claim | Against | None:
         tuple(DOUBT.say(what=d) for d in open_questions),
         1.0,
     )
-
-
-def _is_derivative(case: Case, found: Seen) -> bool:
-    """One of torch's own derivatives: a singular gradient, not somebody's division."""
-    if case.phase != "backward" or found.birth.op.node is None:
-        return False
-    return found.node is None or not found.node.own_code
 
 
 def _why(found: Seen, operand: str) -> str:

@@ -7,7 +7,7 @@ from nanwatch.explain.case import Case
 from nanwatch.explain.claim import Against, Claim, Page
 from nanwatch.explain.doubts import certainty, doubts
 from nanwatch.explain.mechanism import INVALID_DOMAIN, UNKNOWN
-from nanwatch.explain.provenance import made_by, seen
+from nanwatch.explain.provenance import is_derivative, made_by, seen
 from nanwatch.explain.remedies import offer
 from nanwatch.explain.remedies.operands import function_called
 from nanwatch.explain.remedies.source_edit import expression_at
@@ -52,10 +52,10 @@ def weigh(case: Case) -> Claim | Against | None:
     function = _written_by_torch(case)
     if function:
         return Claim("likely", NO_VALUE.say(function=function), (), 1.0)
-    if case.birth is None or case.mechanism.kind not in (INVALID_DOMAIN, UNKNOWN) or case.phase == "backward":
+    if case.birth is None or case.mechanism.kind not in (INVALID_DOMAIN, UNKNOWN):
         return None
     found = seen(case)
-    if found is None or found.mechanism.kind != INVALID_DOMAIN:
+    if found is None or found.mechanism.kind != INVALID_DOMAIN or is_derivative(case, found):
         return None
     operand, value = found.mechanism.operand, found.mechanism.value
     bad = found.birth.bad

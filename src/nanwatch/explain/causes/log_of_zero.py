@@ -6,7 +6,7 @@ from nanwatch.explain.case import Case
 from nanwatch.explain.claim import Against, Claim, Page
 from nanwatch.explain.doubts import certainty, changed_since, doubts
 from nanwatch.explain.mechanism import DETERMINANTS, INF_ARITHMETIC, INHERITED, LOG_OF_ZERO, LOGS
-from nanwatch.explain.provenance import Seen, made_by, seen
+from nanwatch.explain.provenance import Seen, is_derivative, made_by, seen
 from nanwatch.explain.remedies import offer
 from nanwatch.explain.text import Text
 from nanwatch.records import Remedy
@@ -55,12 +55,12 @@ ROUNDS = ("_softmax", "softmax", "sigmoid", "exp", "hardsigmoid", "special_expit
 
 
 def weigh(case: Case) -> Claim | Against | None:
-    if case.birth is None or case.phase == "backward":
+    if case.birth is None:
         return None
     if case.birth.name not in (*LOGS, *DETERMINANTS):
-        return _met_later(case)
+        return None if case.phase == "backward" else _met_later(case)
     found = seen(case)
-    if found is None or found.mechanism.kind != LOG_OF_ZERO:
+    if found is None or found.mechanism.kind != LOG_OF_ZERO or is_derivative(case, found):
         return None
     operand = found.mechanism.operand
     bad = found.birth.bad

@@ -298,10 +298,9 @@ SETTINGS: dict[str, Setting] = {
     ),
     "fix-hyperparameter": Setting(
         Text(
-            "Set the value to one that the formula can take: eps of {eps} or more, a finite rate, betas "
-            "below 1, a "
-            "temperature above 0.",
-            "把该值改为公式允许的值：eps 不小于 {eps}，学习率有限，beta 小于 1，温度大于 0。",
+            "Set the value to one that the formula can take: eps of {eps} or more, a finite rate "
+            "above 0, betas below 1, a temperature above 0.",
+            "把该值改为公式允许的值：eps 不小于 {eps}，学习率有限且大于 0，beta 小于 1，温度大于 0。",
         ),
         ("usual-settings", "larger-eps"),
     ),
