@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_ as imported_by_name
+from torch.nn.utils import parameters_to_vector
 from torch.optim import SGD, AdamW, lr_scheduler
 from torch.optim.swa_utils import AveragedModel
 
@@ -62,6 +63,28 @@ def test_a_schedule_that_goes_by_steps(tmp_path: Path, name: str) -> None:
     assert_skipped_is_never_came(play, tmp_path)
 
 
+@pytest.mark.parametrize("bad", [0, 2, 3, 5])
+def test_a_schedule_by_epochs_that_comes_from_a_checkpoint(tmp_path: Path, bad: int) -> None:
+    def play(bad: int | None, left_out: int | None) -> list[Any]:
+        model = network(dropout=False)
+        optimizer = SGD(model.parameters(), lr=0.1)
+        schedule = lr_scheduler.StepLR(optimizer, 2)
+        schedule.load_state_dict({**schedule.state_dict(), "last_epoch": 31, "_step_count": 32})
+        xs = list(batches(bad, None, 6))
+        for step, x in enumerate(xs):
+            if step != left_out:
+                optimizer.zero_grad()
+                model(x).square().mean().backward()
+                optimizer.step()
+            if step % 3 == 2:
+                schedule.step()
+        return [*state_of(model, optimizer), schedule.last_epoch]
+
+    with nanwatch.watch(policy="skip", dir=tmp_path, **QUICK):
+        found = play(bad, None)
+    assert_same(found, play(None, bad))
+
+
 class Carrying(nn.Module):
     """Keeps a running mean and a count in plain attributes."""
 
@@ -77,10 +100,24 @@ class Carrying(nn.Module):
         return self.linear(x - self.mean) / self.count
 
 
-def test_state_that_a_model_keeps_in_plain_attributes(tmp_path: Path) -> None:
+class CarryingInPlace(Carrying):
+    """The same, in the memory of one tensor; and something sparse beside it that stays as it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.graph = torch.eye(4).to_sparse()
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.mean.mul_(0.9).add_(0.1 * x.mean(0))
+        self.count += 1
+        return self.linear(torch.sparse.mm(self.graph, (x - self.mean).T).T) / self.count
+
+
+@pytest.mark.parametrize("kind", [Carrying, CarryingInPlace])
+def test_state_that_a_model_keeps_in_plain_attributes(tmp_path: Path, kind: type[Carrying]) -> None:
     def play(bad: int | None, left_out: int | None) -> list[Any]:
         torch.manual_seed(0)
-        model = Carrying()
+        model = kind()
         optimizer = SGD(model.parameters(), lr=0.1)
         for x in batches(bad, left_out):
             optimizer.zero_grad()
@@ -89,6 +126,17 @@ def test_state_that_a_model_keeps_in_plain_attributes(tmp_path: Path) -> None:
         return [*state_of(model, optimizer), model.mean, model.count]
 
     assert_skipped_is_never_came(play, tmp_path)
+
+
+def test_a_lazy_layer_keeps_the_size_that_a_bad_first_batch_gave_it(tmp_path: Path) -> None:
+    lazy = nn.Sequential(nn.LazyLinear(3), nn.ReLU(), nn.Linear(3, 1))
+    optimizer = SGD(lazy.parameters(), lr=0.1)
+    with nanwatch.watch(policy="skip", dir=tmp_path, **QUICK):
+        for x in (torch.full((2, 5), torch.nan), torch.ones(2, 5)):
+            optimizer.zero_grad()
+            lazy(x).sum().backward()
+            optimizer.step()
+    assert (lazy[0].in_features, tuple(lazy[0].weight.shape)) == (5, (3, 5))
 
 
 def test_the_average_of_another_model_goes_on(tmp_path: Path) -> None:
@@ -131,6 +179,32 @@ def test_an_average_that_goes_by_epochs_counts_them_all(tmp_path: Path, bad: int
     with nanwatch.watch(policy="skip", dir=tmp_path, **QUICK):
         found = play(bad, None)
     assert_same(found, play(None, bad))
+
+
+@torch.no_grad()
+def move_towards(average: Tensor, weights: Tensor) -> None:
+    average.mul_(0.9).add_(weights, alpha=0.1)
+
+
+@pytest.mark.parametrize("where", ["a vector", "a hook after the step"])
+def test_an_average_by_hand(tmp_path: Path, where: str) -> None:
+    def play(bad: int | None, left_out: int | None) -> list[Any]:
+        model = network(dropout=False)
+        optimizer = AdamW(model.parameters(), lr=0.1)
+        average = parameters_to_vector(model.parameters()).detach().clone()
+        if where == "a hook after the step":
+            optimizer.register_step_post_hook(
+                lambda *_: move_towards(average, parameters_to_vector(model.parameters()))
+            )
+        for x in batches(bad, left_out):
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+            if where == "a vector":
+                move_towards(average, parameters_to_vector(model.parameters()))
+        return [*state_of(model, optimizer), average]
+
+    assert_skipped_is_never_came(play, tmp_path)
 
 
 def test_an_average_by_hand_in_another_precision(tmp_path: Path) -> None:

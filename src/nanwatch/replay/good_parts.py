@@ -18,6 +18,7 @@ from nanwatch.replay.needed_entries import differentiates
 from nanwatch.replay.tracer import OpTracer
 from nanwatch.tensors import is_finite
 from nanwatch.watching.module_calls import ModuleCalls
+from nanwatch.watching.module_state import tensor_of
 from nanwatch.watching.randomness import Rng
 from nanwatch.watching.tape import Entry, Tape, given_to, tensors_in
 
@@ -49,7 +50,7 @@ class GoodParts:
                 else:
                     parameter.grad.copy_(gradient)
             for owner, name, value in self.buffers:
-                now = owner._buffers.get(name)
+                now = tensor_of(owner, name)
                 if now is not None:
                     now.copy_(value)
         for owner, name, value in self.attributes:
@@ -123,9 +124,7 @@ def made_without(
     def keep() -> None:
         found.rng = Rng.of_all()
         changed = {(id(o), n): (o, n) for e in every for o, n, _ in e.buffers}
-        found.buffers = [
-            (o, n, b.clone()) for o, n in changed.values() if (b := o._buffers.get(n)) is not None
-        ]
+        found.buffers = [(o, n, b.clone()) for o, n in changed.values() if (b := tensor_of(o, n)) is not None]
         named = {(id(o), n): (o, n) for e in every for o, n, _ in e.attributes}
         found.attributes = [(o, n, o.__dict__[n]) for o, n in named.values() if n in o.__dict__]
 

@@ -63,7 +63,7 @@ class _Layout:
 
     def __init__(self, replica: Any, calls: list[Entry]) -> None:
         self._replica = replica
-        self._first = calls[0]
+        self._buffers = [b for b in calls[0].buffers if b[1] in b[0]._buffers]
         self._averages = [call.exchange[0] for call in calls if call.exchange is not None]
         self._shares = [call.exchange[1] for call in calls if call.exchange is not None]
         self.count = len(calls)
@@ -74,7 +74,7 @@ class _Layout:
         special = ("_comm_hooks", "mixed_precision", "_use_python_reducer", "static_graph")
         plain = not any(getattr(replica, name, None) for name in special)
         plain = plain and hasattr(replica.reducer, "_get_zeros_like_grad_buckets")
-        changing = bool(self._first.buffers) and any(self._shares[1:])
+        changing = bool(self._buffers) and any(self._shares[1:])
         return plain and len(self._averages) == self.count > 1 and self._averages[-1] and not changing
 
     @property
@@ -83,7 +83,7 @@ class _Layout:
 
     def same_on_all_ranks(self, after_scaler: bool) -> bool:
         pattern = sum(2**i for i, averages in enumerate(self._averages) if averages)
-        facts = [self.count, pattern % 2**31, len(self._first.buffers), int(self._shares[0]), after_scaler]
+        facts = [self.count, pattern % 2**31, len(self._buffers), int(self._shares[0]), after_scaler]
         most = self._most([*facts, *(-fact for fact in facts)])
         return [-number for number in most[len(facts) :]] == most[: len(facts)]
 
@@ -92,7 +92,7 @@ class _Layout:
         if self._shares[0]:
             group = self._replica.process_group
             first = torch.distributed.get_process_group_ranks(group)[0]
-            for _, _, before in self._first.buffers:
+            for _, _, before in self._buffers:
                 torch.distributed.broadcast(before, first, group)
 
     def left_out(self, found: GoodParts | None, lockstep: Lockstep) -> set[int] | None:

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from nanwatch.replay.untouched import Untouched
+from nanwatch.watching.module_state import MISSING, put_attribute, put_tensor, tensor_of
 from nanwatch.watching.randomness import GeneratorState, Rng
-from nanwatch.watching.recorder import MISSING
 from nanwatch.watching.tape import Entry
 
 
@@ -31,30 +31,23 @@ def everything_put_back(entries: list[Entry], untouched: Untouched) -> Iterator[
             for owner, name, before in entry.buffers:
                 if (id(owner), name) not in done:
                     done.add((id(owner), name))
-                    now = owner._buffers.get(name)
+                    now = tensor_of(owner, name)
                     swapped.append((owner, name, now))
-                    owner._buffers[name] = untouched.own(before.clone(), of=now)
+                    put_tensor(owner, name, untouched.own(before.clone(), of=now))
             for owner, name, value in entry.attributes:
                 if (id(owner), name) not in done:
                     done.add((id(owner), name))
                     replaced.append((owner, name, owner.__dict__.get(name, MISSING)))
-                    _set_attribute(owner, name, value)
+                    put_attribute(owner, name, value)
         yield
     finally:
         for owner, name, value in swapped:
-            owner._buffers[name] = value
+            put_tensor(owner, name, value)
         for owner, name, value in replaced:
-            _set_attribute(owner, name, value)
+            put_attribute(owner, name, value)
         for module, training in flags:
             module.training = training
         untouched.put_back()
         for generator, state in generators:
             generator.set_state(state)
         rng.put_back()
-
-
-def _set_attribute(owner: nn.Module, name: str, value: Any) -> None:
-    if value is MISSING:
-        owner.__dict__.pop(name, None)
-    else:
-        owner.__dict__[name] = value

@@ -39,6 +39,13 @@ class Aftermath:
         self._averaged: weakref.WeakKeyDictionary[AveragedModel, dict[int, int]] = weakref.WeakKeyDictionary()
         """An average -> how many updates each optimizer had made when it was last brought up to date."""
 
+        self._called: weakref.WeakKeyDictionary[LRScheduler, int] = weakref.WeakKeyDictionary()
+        """A schedule -> its calls before the first update that was watched: it may come from a checkpoint."""
+
+    def first_update(self, optimizer: Optimizer) -> None:
+        for scheduler in _schedules_of(optimizer):
+            self._called.setdefault(scheduler, _calls(scheduler))
+
     def averaged(self, average: AveragedModel, made: dict[int, int]) -> None:
         self._averaged[average] = dict(made)
 
@@ -48,10 +55,9 @@ class Aftermath:
         if first is not None and first.rng is not None:
             first.rng.put_back()
         held = self._still.setdefault(id(optimizer), [])
-        for scheduler in living(LRScheduler):
-            if _innermost(getattr(scheduler, "optimizer", None)) is optimizer and _each_step(
-                scheduler, updates
-            ):
+        for scheduler in _schedules_of(optimizer):
+            since = _calls(scheduler) - self._called.get(scheduler, 0)
+            if 2 * since >= updates:  # else it goes by epochs, and has nothing to do with this batch
                 held.append(_stand_still(scheduler, "step"))
         mine = {id(p) for p in weights}
         by_epochs: list[torch.Tensor] = []
@@ -98,9 +104,9 @@ class Aftermath:
         self._still.clear()
 
     def _watch_averages(self, weights: list[torch.Tensor], by_epochs: list[torch.Tensor]) -> None:
-        """What is changed in place now and looks like a weight, but is none and no gradient: a moving average
-        of them, be it in another precision, unless it goes by epochs."""
-        shapes = {p.shape for p in weights}
+        """What is changed in place now and looks like a weight, or all of them in a vector, but is none and
+        no gradient: a moving average of them, be it in another precision, unless it goes by epochs."""
+        shapes = {p.shape for p in weights} | {torch.Size([sum(p.numel() for p in weights)])}
         others = {id(t) for p in weights for t in (p, p.grad) if t is not None}
         moves_on = {key_of(t) for t in by_epochs}
 
@@ -123,11 +129,14 @@ def _innermost(optimizer: Any) -> Any:
     return optimizer
 
 
-def _each_step(scheduler: Any, updates: int) -> bool:
-    """Whether the schedule goes by steps; one that goes by epochs has nothing to do with this batch. (Some
-    schedules of torch count their calls in `last_epoch` alone.)"""
-    calls = max(getattr(scheduler, "_step_count", 0) - 1, getattr(scheduler, "last_epoch", -1))
-    return calls >= 0 and 2 * calls >= updates
+def _schedules_of(optimizer: Optimizer) -> list[LRScheduler]:
+    every = living(LRScheduler)
+    return [s for s in every if _innermost(getattr(s, "optimizer", None)) is optimizer and _calls(s) >= 0]
+
+
+def _calls(scheduler: Any) -> int:
+    """How often it was called. (Some schedules of torch count in `last_epoch` alone.)"""
+    return int(max(getattr(scheduler, "_step_count", 0) - 1, getattr(scheduler, "last_epoch", -1)))
 
 
 def _has(model: Any, weights: set[int]) -> bool:

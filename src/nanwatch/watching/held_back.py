@@ -12,19 +12,24 @@ from torch.optim import Optimizer
 
 @dataclass
 class EmptyGroups:
-    """For an optimizer that has not begun: it finds nothing to update until it is done."""
+    """For an optimizer that has not begun: until it is done it finds nothing to update, and nobody is told of
+    an update (an average of the weights may be kept in a hook of its own)."""
 
     optimizer: Optimizer
     groups: list[dict[str, Any]]
+    told: list[tuple[int, Any]]
 
     @staticmethod
     def of(optimizer: Optimizer) -> EmptyGroups:
-        held = EmptyGroups(optimizer, optimizer.param_groups)
+        told = optimizer._optimizer_step_post_hooks
+        held = EmptyGroups(optimizer, optimizer.param_groups, list(told.items()))
         optimizer.param_groups = [{**group, "params": []} for group in held.groups]
+        told.clear()
         return held
 
     def give_back(self) -> None:
         self.optimizer.param_groups = self.groups
+        self.optimizer._optimizer_step_post_hooks.update(self.told)
 
 
 @dataclass

@@ -16,16 +16,13 @@ from torch import nn
 from nanwatch.messages import say
 from nanwatch.watching.contents import contents_of, free_variables
 from nanwatch.watching.let_go import let_go
+from nanwatch.watching.module_state import Changing, note_everything, note_what_changes, what_changed
 from nanwatch.watching.randomness import Rng, states_of
 from nanwatch.watching.stack import take_stack
 from nanwatch.watching.storages import key_of
 from nanwatch.watching.streams import on_side_stream
 from nanwatch.watching.tape import Context, Entry, Tape, tensors_in
 from nanwatch.watching.torch_functions import changes_its_input, facts_of, written_to
-
-FIRST_COPY_BYTES = 2**30
-"""Buffers are copied before a module's first call, to learn which of them it changes, up to this size."""
-
 
 PLAIN_CALLS_KEPT = 3
 """Calls of models without gradients that stay on the tape with what led to them: teachers, targets."""
@@ -40,22 +37,6 @@ GIVEN_BYTES = 2**20
 """What a model that writes into its arguments is given is copied first up to this size."""
 
 UNSCALING = torch._amp_foreach_non_finite_check_and_unscale_
-MISSING = object()
-OF_EVERY_MODULE = frozenset(nn.Module().__dict__)
-
-
-@dataclass(frozen=True)
-class Changing:
-    """What calling a module changes in it."""
-
-    buffers: set[tuple[int, str]]
-    attributes: list[tuple[weakref.ref[nn.Module], str]]
-    generators: list[torch.Generator]
-    """Generators of its own, which it may draw from."""
-
-    @property
-    def anything(self) -> bool:
-        return bool(self.buffers or self.attributes or self.generators)
 
 
 @dataclass(slots=True)
@@ -196,8 +177,11 @@ class Recorder:
         plain = not kwargs and len(args) == 1 and isinstance(args[0], torch.Tensor)  # the usual call
         if not plain:
             entry.contents = contents_of(args, kwargs)
-        if not plain or entry.training not in known.unchanging:
-            self._note_what_may_change(entry, module, known)
+            entry.generators = states_of((*args, *kwargs.values()))
+        if entry.training not in known.changing:
+            note_everything(entry, module)
+        elif entry.training not in known.unchanging:
+            note_what_changes(entry, known.changing[entry.training])
         self.tape.add(entry)
         if known.overwrites:
             self._keep_what_it_was_given(entry)
@@ -234,7 +218,7 @@ class Recorder:
         assert isinstance(entry.call, nn.Module)
         known = self.known_of(entry.call)
         if entry.training not in known.changing:
-            changing = known.changing[entry.training] = _what_changed(entry)
+            changing = known.changing[entry.training] = what_changed(entry)
             if not changing.anything:
                 known.unchanging.add(entry.training)
         if entry.attributes:
@@ -249,20 +233,6 @@ class Recorder:
             if version != -1 and tensor._version != version and not tensor.requires_grad:
                 entry.overwritten = known.overwrites = True
                 self._say_once(say("watch.batch_changed"))
-
-    def put_state_back(self, tape: Tape) -> None:
-        """BatchNorm's statistics, counters and the like, as they were before the calls on `tape`."""
-        with torch.no_grad():
-            for entry in reversed(tape.entries):
-                for owner, name, before in entry.buffers:
-                    now = owner._buffers.get(name)
-                    if now is not None:
-                        now.copy_(before)
-                for owner, name, value in entry.attributes:
-                    if value is MISSING:
-                        owner.__dict__.pop(name, None)
-                    else:
-                        owner.__dict__[name] = value
 
     def applied(
         self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType
@@ -280,39 +250,6 @@ class Recorder:
         self.tape.add(entry)
         return entry
 
-    def _note_what_may_change(self, entry: Entry, module: nn.Module, known: Known) -> None:
-        """Copies of the buffers and the attributes this module changes when called; at its first call,
-        of all of them."""
-        given = states_of((*entry.args, *entry.kwargs.values()))
-        changing = known.changing.get(module.training)
-        if changing is None:
-            entry.buffers = _copies(module, None)
-            entry.attributes = _attributes(module)
-            entry.generators = given + states_of(value for _, _, value in entry.attributes)
-            return
-        if given or changing.generators:
-            entry.generators = given + states_of(changing.generators)
-        if changing.buffers:
-            entry.buffers = _copies(module, changing.buffers)
-        if changing.attributes:
-            entry.attributes = [
-                (owner, name, owner.__dict__.get(name, MISSING))
-                for reference, name in changing.attributes
-                if (owner := reference()) is not None
-            ]
-
-
-def _what_changed(entry: Entry) -> Changing:
-    """Of all that was copied before a module's first call; what did not change is forgotten."""
-    entry.buffers = [b for b in entry.buffers if not _same(b[0]._buffers.get(b[1]), b[2])]
-    entry.attributes = [a for a in entry.attributes if a[0].__dict__.get(a[1], MISSING) is not a[2]]
-    own = [g for g, _ in entry.generators if all(g is not a for a in (*entry.args, *entry.kwargs.values()))]
-    return Changing(
-        {(id(owner), name) for owner, name, _ in entry.buffers},
-        [(weakref.ref(owner), name) for owner, name, _ in entry.attributes],
-        own,
-    )
-
 
 def _small_copy(target: Any) -> torch.Tensor | None:
     """A copy of what is about to be overwritten, if that costs next to nothing."""
@@ -327,39 +264,3 @@ def _small_copy(target: Any) -> torch.Tensor | None:
 
 def _is_differentiable(entry: Entry) -> bool:
     return any(t.requires_grad for t, _ in entry.made)
-
-
-def _attributes(module: nn.Module) -> list[tuple[nn.Module, str, Any]]:
-    return [
-        (owner, name, value)
-        for owner in module.modules()
-        for name, value in owner.__dict__.items()
-        if name not in OF_EVERY_MODULE
-    ]
-
-
-def _copies(
-    module: nn.Module, only: set[tuple[int, str]] | None
-) -> list[tuple[nn.Module, str, torch.Tensor]]:
-    taken: list[tuple[nn.Module, str, torch.Tensor]] = []
-    size = 0
-    with torch.no_grad():
-        for owner in module.modules():
-            for name, buffer in owner._buffers.items():
-                if buffer is None or (only is not None and (id(owner), name) not in only):
-                    continue
-                size += buffer.numel() * buffer.element_size()
-                if size > FIRST_COPY_BYTES:
-                    return taken
-                taken.append((owner, name, buffer.detach().clone()))
-    return taken
-
-
-def _same(now: torch.Tensor | None, before: torch.Tensor) -> bool:
-    if now is None or now.shape != before.shape or now.dtype != before.dtype:
-        return False
-    if now.is_meta:
-        return True  # without values there is nothing to put back
-    return bool(torch.equal(now, before)) or bool(
-        ((now == before) | ((now != now) & (before != before))).all()
-    )

@@ -17,6 +17,7 @@ from nanwatch.watching.aftermath import Aftermath
 from nanwatch.watching.held_back import Copies, EmptyGroups, replace_by_zero
 from nanwatch.watching.lasting_state import Damage, LastingState
 from nanwatch.watching.layers import facts_of
+from nanwatch.watching.module_state import put_state_back
 from nanwatch.watching.sentinel import (
     LATE_STEPS,
     DeviceSentinel,
@@ -96,6 +97,8 @@ class Updates:
             self.made(optimizer)
             late = LATE_STEPS if on_device else 0
             watcher.recorder.remember(max(1, min(4, len(self.optimizers))) + late)
+            if id(optimizer) not in self._made and self._policy not in ("raise", "observe"):
+                self.aftermath.first_update(optimizer)
         now.updating = True
         self.stack = take_stack(frame)
         now.events.append("step")
@@ -276,7 +279,7 @@ class Updates:
         watcher = self._watcher
         watcher.event("skip")
         self._left_out = watcher.recorder.step_of_gradients()
-        watcher.recorder.put_state_back(watcher.recorder.tape)
+        put_state_back(reversed(watcher.recorder.tape.entries))
         watcher.scaling.stand_still()
         made = self._made.get(id(optimizer), 0)
         self.aftermath.begins(optimizer, weights, watcher.recorder.tape, made)
@@ -405,7 +408,7 @@ class Updates:
             trouble.prevented = self._policy != "observe"
             action = watcher.send(trouble)
             if action[0] == "skip":
-                watcher.recorder.put_state_back(tape)
+                put_state_back(reversed(tape.entries))
             self._device.clear()
             for held_back in self._late_facts.values():
                 held_back.events = (*held_back.events, "held-back")

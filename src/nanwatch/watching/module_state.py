@@ -1,0 +1,163 @@
+"""What calling a module changes in it: learned from its first call, and copied before each later one.
+
+A buffer, or a tensor that is a plain attribute, is changed in place; another attribute is set anew.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.lazy import LazyModuleMixin
+
+from nanwatch.watching.randomness import states_of
+from nanwatch.watching.tape import Entry
+
+FIRST_COPY_BYTES = 2**30
+"""Tensors are copied before a module's first call, to learn which of them it changes, up to this size."""
+
+MISSING = object()
+_is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+OF_EVERY_MODULE = frozenset(nn.Module().__dict__)
+
+
+@dataclass(frozen=True)
+class Changing:
+    """What calling a module changes in it."""
+
+    tensors: list[tuple[weakref.ref[nn.Module], str]]
+    attributes: list[tuple[weakref.ref[nn.Module], str]]
+    generators: list[torch.Generator]
+    """Generators of its own, which it may draw from."""
+
+    @property
+    def anything(self) -> bool:
+        return bool(self.tensors or self.attributes or self.generators)
+
+
+def tensor_of(owner: nn.Module, name: str) -> torch.Tensor | None:
+    """The buffer of this name, or the tensor that is a plain attribute."""
+    if name in owner._buffers:
+        return owner._buffers[name]
+    value = owner.__dict__.get(name)
+    return value if isinstance(value, torch.Tensor) else None
+
+
+def put_tensor(owner: nn.Module, name: str, value: torch.Tensor | None) -> None:
+    """Another tensor under this name."""
+    if name in owner._buffers:
+        owner._buffers[name] = value
+    else:
+        owner.__dict__[name] = value
+
+
+def put_attribute(owner: nn.Module, name: str, value: Any) -> None:
+    if value is MISSING:
+        owner.__dict__.pop(name, None)
+    else:
+        owner.__dict__[name] = value
+
+
+def note_everything(entry: Entry, module: nn.Module) -> None:
+    """Before a module's first call: all that it may change."""
+    entry.buffers = _copies(_tensors(module))
+    entry.attributes = [
+        (owner, name, value)
+        for owner in module.modules()
+        if not _is_still_lazy(owner)
+        for name, value in owner.__dict__.items()
+        if name not in OF_EVERY_MODULE
+    ]
+    entry.generators = [*entry.generators, *states_of(value for _, _, value in entry.attributes)]
+
+
+def note_what_changes(entry: Entry, changing: Changing) -> None:
+    """Before a later call."""
+    if changing.generators:
+        entry.generators = [*entry.generators, *states_of(changing.generators)]
+    if changing.tensors:
+        entry.buffers = _copies(_living(changing.tensors))
+    if changing.attributes:
+        entry.attributes = [
+            (owner, name, owner.__dict__.get(name, MISSING)) for owner, name in _living(changing.attributes)
+        ]
+
+
+def what_changed(entry: Entry) -> Changing:
+    """Of all that was noted before a module's first call; what did not change is forgotten."""
+    set_anew = [a for a in entry.attributes if a[0].__dict__.get(a[1], MISSING) is not a[2]]
+    named = {(id(owner), name) for owner, name, _ in set_anew}
+    entry.attributes = set_anew
+    entry.buffers = [
+        (owner, name, before)
+        for owner, name, before in entry.buffers
+        if (id(owner), name) not in named and not _same(tensor_of(owner, name), before)
+    ]
+    own = [g for g, _ in entry.generators if all(g is not a for a in (*entry.args, *entry.kwargs.values()))]
+    return Changing(
+        [(weakref.ref(owner), name) for owner, name, _ in entry.buffers],
+        [(weakref.ref(owner), name) for owner, name, _ in entry.attributes],
+        own,
+    )
+
+
+def put_state_back(entries: Iterable[Entry]) -> None:
+    """BatchNorm's statistics, counters and the like, as they were before these calls, the last one first."""
+    with torch.no_grad():
+        for entry in entries:
+            for owner, name, value in entry.attributes:
+                put_attribute(owner, name, value)
+            for owner, name, before in entry.buffers:
+                now = tensor_of(owner, name)
+                if now is not None and not now.is_inference():
+                    now.copy_(before)
+
+
+def _tensors(module: nn.Module) -> Iterator[tuple[nn.Module, str]]:
+    for owner in module.modules():
+        for name in owner._buffers:
+            yield owner, name
+        for name, value in owner.__dict__.items():
+            if type(value) is torch.Tensor and value.layout is torch.strided and not _is_wrapped(value):
+                yield owner, name
+
+
+def _is_still_lazy(owner: nn.Module) -> bool:
+    """This call gives it its sizes, for good: the weights that it makes stay too."""
+    return isinstance(owner, LazyModuleMixin) and bool(owner.has_uninitialized_params())
+
+
+def _living(references: list[tuple[weakref.ref[nn.Module], str]]) -> Iterator[tuple[nn.Module, str]]:
+    for reference, name in references:
+        owner = reference()
+        if owner is not None:
+            yield owner, name
+
+
+def _copies(names: Iterable[tuple[nn.Module, str]]) -> list[tuple[nn.Module, str, torch.Tensor]]:
+    taken: list[tuple[nn.Module, str, torch.Tensor]] = []
+    size = 0
+    with torch.no_grad():
+        for owner, name in names:
+            tensor = tensor_of(owner, name)
+            if tensor is None:
+                continue
+            size += tensor.numel() * tensor.element_size()
+            if size > FIRST_COPY_BYTES:
+                return taken
+            taken.append((owner, name, tensor.detach().clone()))
+    return taken
+
+
+def _same(now: torch.Tensor | None, before: torch.Tensor) -> bool:
+    if now is None or now.shape != before.shape or now.dtype != before.dtype:
+        return False
+    if now.is_meta:
+        return True  # without values there is nothing to put back
+    return bool(torch.equal(now, before)) or bool(
+        ((now == before) | ((now != now) & (before != before))).all()
+    )
