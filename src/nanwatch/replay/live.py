@@ -165,6 +165,12 @@ class LiveTracer:
             tracer.budget = MOST_OVERDRAWN * most
         return self.active
 
+    def count_back(self, steps: int) -> None:
+        """The numbers of steps were too high by this."""
+        self.tracer.step -= steps
+        for op in self.tracer.trace.ops.values():
+            op.step -= steps
+
     def _affordable(self, allowed: float) -> bool:
         if self.tracer.would_hide or (self.tracer.sends_ahead and self.tracer.step % AMONG_RACES):
             return False

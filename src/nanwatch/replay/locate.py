@@ -190,7 +190,8 @@ def _not_again(trouble: Trouble, again: Again) -> Located:
     shown = [t for name, t in trouble.sinks if name == "loss"] or [t for _, t in trouble.sinks]
     kind = kind_of([numbers(t) for t in shown]) or "nan"
     phase = SHOWN_IN_PHASE.get(trouble.seen_in, "forward")
-    entry = next((e for e in reversed(trouble.tape.entries) if e.kind != "write"), None)
+    last = [e for e in trouble.tape.entries if e.kind == "backward"] if phase == "backward" else []
+    entry = next((e for e in reversed(last or trouble.tape.entries) if e.kind != "write"), None)
     first = next((e for e in trouble.tape.entries if e.kind != "write" and _shows_bad(e)), None)
     if first is not None and phase in ("loss", "forward"):
         entry, phase = first, "forward" if first.kind == "module" else phase

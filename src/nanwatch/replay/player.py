@@ -59,6 +59,8 @@ class Player:
         self._through_saving = through_saving
         self._with_hooks = with_hooks
         self._differentiates = any(e.kind == "backward" for e in tape.entries)
+        self._differentiated: list[Entry] = []
+        """The backwards that gave gradients."""
         self._drawing = False
         """A random state has been put back."""
         self._counterpart: dict[int, Any] = {}
@@ -79,7 +81,7 @@ class Player:
                 self._again.error = error
                 return
         if self._again.finite:
-            self._run_hooks_on_gradients(entries)
+            self._run_hooks_on_gradients(self._added_up())
 
     def _note_changes(self, entry: Entry) -> None:
         """Of a call that is made again: what it read and is no longer there."""
@@ -231,22 +233,52 @@ class Player:
             )
         self._again.gradients += [(p, g) for p, g in zip(wanted, found, strict=True) if g is not None]
         self._again.backwards.append(len(self._again.gradients))
+        self._differentiated.append(entry)
 
-    def _run_hooks_on_gradients(self, entries: list[Entry]) -> None:
+    def _added_up(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Each parameter with the sum of what all backwards gave it, as torch adds it up: finite gradients
+        may have a sum that is not."""
+        totals: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        begins = 0
+        for entry, ends in zip(self._differentiated, self._again.backwards, strict=True):
+            self._tracer.base, self._tracer.phase = entry.stack, "backward"
+            for parameter, gradient in self._again.gradients[begins:ends]:
+                if id(parameter) in totals:
+                    self._add(totals[id(parameter)][1], gradient, self._holder_of(parameter))
+                else:
+                    totals[id(parameter)] = parameter, self._untouched.own(gradient.detach().clone())
+            begins = ends
+        bad = [(p, total) for p, total in totals.values() if measurable(total) and not is_finite(total)]
+        self._again.gradients += bad
+        return [] if bad else list(totals.values())
+
+    def _add(self, total: torch.Tensor, gradient: torch.Tensor, modules: list[nn.Module]) -> None:
+        running = self._tracer.scope.modules
+        running += modules
+        try:
+            with torch.no_grad(), self._tracing():
+                total.add_(gradient)
+        finally:
+            running.clear()
+
+    def _holder_of(self, parameter: torch.Tensor) -> list[nn.Module]:
+        """The model that was called, and the module in it that the parameter belongs to."""
+        roots = [e.call for e in self._tape.entries if isinstance(e.call, nn.Module)]
+        holders = (
+            [root, module]
+            for root in roots
+            for module in root.modules()
+            if any(p is parameter for p in module._parameters.values())
+        )
+        return next(holders, [])
+
+    def _run_hooks_on_gradients(self, totals: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
         """The gradients are finite here and were not in the program. Hooks that it runs on accumulated
         gradients may have spoiled them: run those, but no optimizer."""
-        backward = next((e for e in reversed(entries) if e.kind == "backward"), None)
-        if backward is None:
-            return
-        self._tracer.base, self._tracer.phase = backward.stack, "backward"
-        accumulated: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-        for parameter, gradient in self._again.gradients:
-            had = accumulated.get(id(parameter))
-            accumulated[id(parameter)] = (parameter, gradient if had is None else had[1] + gradient)
-        for parameter, gradient in accumulated.values():
+        for parameter, gradient in totals:
             hooks = getattr(parameter, "_post_accumulate_grad_hooks", None)
             if hooks and parameter.grad is not None and not is_finite(parameter.grad):
-                self._run_hooks(list(hooks.values()), parameter, gradient.detach().clone())
+                self._run_hooks(list(hooks.values()), parameter, gradient)
 
     def _run_hooks(
         self, hooks: list[Callable[..., Any]], parameter: torch.Tensor, gradient: torch.Tensor

@@ -74,6 +74,11 @@ class Recorder:
         self.finished.append(self.tape)
         self.tape = Tape(step)
 
+    def count_back(self, steps: int) -> None:
+        """The step under way is the first one; what came before it has numbers below zero."""
+        for tape in (*self.finished, self.tape):
+            tape.step -= steps
+
     def let_go(self, first_unjudged: Callable[[], int | None]) -> None:
         """Large things that finished tapes alone hold, of steps that are known to have been good."""
         waiting = [tape for tape in self.finished if not tape.slim]

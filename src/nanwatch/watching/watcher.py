@@ -243,8 +243,7 @@ class Watcher:
             self.updates.aftermath.model_called()
         training = self.updates.last is not None or self._is_training(module)
         self.lockstep.note(module)
-        helps = bool(self.updates.optimizers) and not torch.is_grad_enabled()  # a teacher, a target network
-        if self.now.model_returned and not training and not helps:
+        if self.now.model_returned and not training:
             self.finish_step(self.now.verdict)
         self.stand_aside()
         if not recorder.known_of(module).looked_at:
@@ -338,7 +337,10 @@ class Watcher:
 
     def backward_begins(self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: Any) -> Any:
         self._pending_output = None
-        self._has_backward = True
+        if not self._has_backward:
+            self._has_backward = True
+            if self.now.number and self.updates.optimizers and self.updates.last is None:
+                self._count_from_here()
         self.now.scaler_checked, self.now.clip = False, None  # more gradients are to come
         self.stand_aside()
         was, self.calls.handler = self.calls.handler, None
@@ -353,6 +355,14 @@ class Watcher:
             self.now.losses += [loss.detach() for loss in judged]
             self.now.leaves = leaves_of(losses) if not self._training else []
         return was, entry
+
+    def _count_from_here(self) -> None:
+        """Training begins: what was called before (a teacher, a look at a shape) was no step of it."""
+        before = self.now.number
+        self.now.number = 0
+        self.recorder.count_back(before)
+        if self.live is not None:
+            self.live.count_back(before)
 
     def backward_done(self, token: Any, finished: bool = True) -> None:
         if token is None:

@@ -76,17 +76,18 @@ def weigh(case: Case) -> Claim | Against | None:
     if not repeats.alike:
         return Against(UNLIKE.say())  # it hangs on something that no record holds: a counter, a clock
     if not repeats.agrees:
-        return _nothing_to_compare(case)
+        return _not_the_same(case, repeats)
     why = WHY.say(bad=repeats.bad, count=repeats.count)
     certainty = "possible" if others(case) else "proved"
     return Claim(certainty, why, (ALIKE.say(), AGREES.say()), 4.0)
 
 
-def _nothing_to_compare(case: Case) -> Claim | None:
-    """No finite value is left in the record, or it differs: the state may have been another, unless nobody
-    but this thread was there to change it."""
-    alone = getattr(case.trouble, "threads", None) == () and not others(case)
-    return Claim("likely", PLAIN.say(), (ALIKE.say(),), 4.0) if alone else None
+def _not_the_same(case: Case, repeats: Repeats) -> Claim | None:
+    """No finite value is left in the record: the state may have been another, unless nobody but this thread
+    was there to change it. Or it differs: gradients of earlier steps may have been there before."""
+    if getattr(case.trouble, "threads", None) != () or others(case):
+        return None
+    return Claim("likely" if repeats.agrees is None else "possible", PLAIN.say(), (ALIKE.say(),), 4.0)
 
 
 def concerned(case: Case) -> bool:
