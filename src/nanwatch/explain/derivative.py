@@ -85,6 +85,13 @@ def discarded(case: Case, derivative: Derivative) -> bool | None:
     return value if isinstance(value, bool) else None
 
 
+def saturated(case: Case) -> Derivative | None:
+    """The birth as the derivative of an op that had made an infinity already, of which something after it
+    made a number that the loss does hang on: tanh(a / 0)."""
+    found = derivative_of(case)
+    return found if found is not None and found.hidden and discarded(case, found) is False else None
+
+
 def is_masked_softmax(forward: Node | None) -> bool:
     """A softmax that was given infinities on purpose: another cause's business."""
     return forward is not None and forward.base in SOFTMAXES and any(n.neginf for n in forward.given.values())

@@ -74,10 +74,15 @@ NUMBER = Text(
     "{op} at {line} divides by the plain number {value}.",
     "{op}（{line}）除以的是一个普通数 {value}。",
 )
+NAN = Text(
+    "{op} at {line} was given the plain number NaN, which the program computed elsewhere.",
+    "{op}（{line}）得到的普通数就是 NaN，它是程序在别处算出来的。",
+)
 SAME_SETTING = Text("the module has it as the attribute {name}", "模块的属性 {name} 就是这个值")
 FINE_WITH = Text(
     "the update with {name}={value} gives finite weights", "取 {name}={value} 时更新得到有限的权重"
 )
+FILLS = ("fill", "full", "full_like", "masked_fill", "where", "new_full", "constant_pad_nd")
 USUAL_EPS = 1e-5
 LARGE_RATE = 1e4
 """Larger than any rate that trains."""
@@ -89,7 +94,12 @@ def weigh(case: Case) -> Claim | Against | None:
     uphill = _uphill(case)
     if uphill is not None or case.birth is None or case.phase == "backward":
         return uphill
-    return _eps_of_op(case.birth) or _divided_by_number(case, case.birth) or _useless_eps(case, case.birth)
+    return (
+        _no_number(case, case.birth)
+        or _eps_of_op(case.birth)
+        or _divided_by_number(case, case.birth)
+        or _useless_eps(case, case.birth)
+    )
 
 
 # Of the optimizer
@@ -178,6 +188,14 @@ def _floats(birth: BirthOp) -> list[torch.Tensor]:
 
 
 # Of an op
+
+
+def _no_number(case: Case, birth: BirthOp) -> Claim | None:
+    """A plain number of the program that is NaN: a weight of a loss, a scale. A fill with NaN is meant."""
+    given = [v for v in birth.arguments.values() if isinstance(v, float) and math.isnan(v)]
+    if not given or birth.name in FILLS or birth.op.bad_inputs:
+        return None
+    return Claim("likely", NAN.say(op=birth.name, line=born_at(case)), (), 3.0)
 
 
 def _eps_of_op(birth: BirthOp) -> Claim | None:

@@ -7,8 +7,9 @@ import torch
 from nanwatch.explain.case import Case
 from nanwatch.explain.causes import empty_selection
 from nanwatch.explain.claim import Against, Claim, Page
+from nanwatch.explain.derivative import saturated
 from nanwatch.explain.doubts import certainty, doubts
-from nanwatch.explain.mechanism import DIVIDE_BY_ZERO, NORMS, UNKNOWN
+from nanwatch.explain.mechanism import DIVIDE_BY_ZERO, DIVISIONS, NORMS, UNKNOWN
 from nanwatch.explain.provenance import Seen, how_many, is_derivative, made_by, seen
 from nanwatch.explain.remedies import offer
 from nanwatch.explain.text import Text
@@ -44,6 +45,12 @@ WHY = Text(
     "{op} divides by zero: {zeros} of {count} values of its divisor are 0{maker}.",
     "{op} 除以了零：除数的 {count} 个值中有 {zeros} 个为 0{maker}。",
 )
+BOUNDED = Text(
+    "{op} divides by zero in the forward pass; what follows makes a finite number of the infinity, so that "
+    "the loss does not show it, but the derivative of {op} divides by the same zero.",
+    "{op} 在前向中除以了零；其后的运算把无穷变成了有限的数，所以损失看不出来，但 {op} 的导数又除以了同一个"
+    "零。",
+)
 MADE = Text(", and {maker} made them", "，由 {maker} 得到")
 NUMBER = Text("{op} divides by the number 0.", "{op} 除以了数字 0。")
 SPREAD = Text(
@@ -70,8 +77,10 @@ def weigh(case: Case) -> Claim | Against | None:
     if case.mechanism.kind not in (DIVIDE_BY_ZERO, UNKNOWN):
         return None
     found = seen(case)
-    if found is None or found.mechanism.kind != DIVIDE_BY_ZERO or is_derivative(case, found):
+    if found is None or found.mechanism.kind != DIVIDE_BY_ZERO:
         return None
+    if is_derivative(case, found):
+        return _before_it_was_bounded(case)
     operand = found.mechanism.operand
     if operand == "correction":
         values, made = found.birth.tensor("self"), found.birth.output
@@ -92,6 +101,18 @@ def weigh(case: Case) -> Claim | Against | None:
         tuple(DOUBT.say(what=d) for d in open_questions),
         1.0,
     )
+
+
+def _before_it_was_bounded(case: Case) -> Claim | None:
+    """The op of the forward pass divides by zero, and its derivative once more."""
+    bounded = saturated(case)
+    forward = None if bounded is None else bounded.forward
+    if forward is None or forward.base not in DIVISIONS:
+        return None
+    divisor = forward.given.get(DIVISIONS[forward.base])
+    if divisor is None or divisor.min is None or divisor.max is None or not divisor.min <= 0 <= divisor.max:
+        return None
+    return Claim("likely", BOUNDED.say(op=forward.base), (), 1.0)
 
 
 def _why(found: Seen, operand: str) -> str:
