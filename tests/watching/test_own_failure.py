@@ -62,7 +62,7 @@ ON_A_BAD_STEP = """
     adapters.plain:terminal.write
     watching.updates:Updates._act_on
     watching.updates:Updates._hold_back
-    watching.recorder:Recorder.put_state_back
+    watching.updates:put_state_back
 """.split()
 
 

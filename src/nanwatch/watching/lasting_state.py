@@ -13,6 +13,7 @@ from torch import nn
 
 from nanwatch.tensors import is_finite, norms_by_device
 from nanwatch.watching.fingerprints import Changed, Fingerprints
+from nanwatch.watching.module_state import put_state_back
 from nanwatch.watching.storages import key_of
 from nanwatch.watching.tape import Entry, Tape, tensors_in
 from nanwatch.watching.torch_functions import changes_its_input, written_to
@@ -66,6 +67,13 @@ class LastingState:
         self._told.update((id(t), t) for _, t in damage.statistics)
         if damage.turned is not None:
             self._fingerprints.accept(damage.turned)
+
+    def mend(self, damage: Damage) -> None:
+        """Call by call back to when the statistics were good: what was collected before stays."""
+        for entry in reversed(self._recorder.tape.entries):
+            if all(is_finite(statistic) for _, statistic in damage.statistics):
+                break
+            put_state_back([entry])
 
     def _written_by_the_program(self, tensor: torch.Tensor) -> bool:
         """Through `.data`, which torch does not count, but the tape has it."""

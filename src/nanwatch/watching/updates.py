@@ -60,6 +60,11 @@ class Updates:
         """Where the program called the step that is under way."""
 
     @property
+    def holds_back(self) -> bool:
+        """Whether a bad step is to leave nothing behind."""
+        return self._policy == "skip"
+
+    @property
     def _step(self) -> Step:
         return self._watcher.now
 
@@ -97,7 +102,7 @@ class Updates:
             self.made(optimizer)
             late = LATE_STEPS if on_device else 0
             watcher.recorder.remember(max(1, min(4, len(self.optimizers))) + late)
-            if id(optimizer) not in self._made and self._policy not in ("raise", "observe"):
+            if id(optimizer) not in self._made and self.holds_back:
                 self.aftermath.first_update(optimizer)
         now.updating = True
         self.stack = take_stack(frame)
@@ -302,7 +307,7 @@ class Updates:
         """The step's arguments with the closure wrapped."""
         self._step.closure = True
         self._mend_before_the_model_is_called(optimizer)
-        self._copies = Copies.of(optimizer) if self._policy == "skip" else None
+        self._copies = Copies.of(optimizer) if self.holds_back else None
         watched = self._watched(closure, optimizer)
         if "closure" in kwargs:
             return args, {**kwargs, "closure": watched}
@@ -312,8 +317,11 @@ class Updates:
         """No rank has to wait here: only where this one trains alone."""
         if not self._watcher.lockstep.groups:
             damage = self._lasting.damage(self._watcher.step)
-            if damage is not None and self._told_of(damage, optimizer) == "rollback":
+            action = None if damage is None else self._told_of(damage, optimizer)
+            if damage is not None and action == "rollback":
                 self._watcher.roll_back(damage.good_until)
+            elif damage is not None and action == "skip":
+                self._lasting.mend(damage)
 
     def _watched(self, closure: Callable[..., Any], optimizer: Optimizer) -> Callable[..., Any]:
         run = self._watcher.shield.run

@@ -29,6 +29,7 @@ from nanwatch.watching.following import Following
 from nanwatch.watching.held_back import replace_by_zero
 from nanwatch.watching.lasting_state import Damage
 from nanwatch.watching.module_calls import ModuleCalls
+from nanwatch.watching.module_state import put_state_back
 from nanwatch.watching.other_threads import OtherThreads
 from nanwatch.watching.outside import OutsideMode
 from nanwatch.watching.randomness import Rng
@@ -324,8 +325,12 @@ class Watcher:
     def _judge_output(self, entry: Entry, outputs: Any) -> None:
         bad = [t for t in tensors_in(outputs) if not is_finite(t)]
         if bad:
-            if self.trouble("output", [("output", t) for t in bad]) == "zero":
+            collected = self.updates.holds_back and entry.training and entry.buffers
+            note = say("watch.not_collected") if collected else ""
+            if self.trouble("output", [("output", t) for t in bad], note=note) == "zero":
                 replace_by_zero(t.detach() for t in bad)
+            if collected:
+                put_state_back([entry])
         else:
             self.judge_silent_damage(None)
 
@@ -475,6 +480,7 @@ class Watcher:
         prevented: bool = True,
         parts: bool = False,
         damage: Damage | None = None,
+        note: str = "",
     ) -> str | None:
         tape, earlier = self.recorder.tape, tuple(self.recorder.finished)
         if seen_in == "gradients":
@@ -483,6 +489,7 @@ class Watcher:
         trouble.live = self.live
         trouble.events = tuple(self.now.events)
         trouble.prevented, trouble.parts, trouble.damage = prevented, parts, damage
+        trouble.notes += [note] if note else []
         outcome = self.raise_if(self.send(trouble))
         self.good_parts = trouble.good_parts
         return outcome

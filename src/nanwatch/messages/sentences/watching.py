@@ -62,6 +62,10 @@ SENTENCES: dict[str, tuple[str, str]] = {
         "step that failed.",
         "batch 在本步读取之后被原地修改，因此重放结果可能与出错的那一步不同。",
     ),
+    "watch.not_collected": (
+        "The statistics that the model collects were put back to what they were before this call.",
+        "模型所收集的统计量已恢复为这次调用之前的值。",
+    ),
     "watch.wrote_its_own_weights": (
         "The model itself wrote this into {name} while it ran: it is not finite any more, put it right "
         "before you go on.",
