@@ -91,6 +91,33 @@ def test_finite_gradients_are_clipped_bit_for_bit_as_torch_does(
     assert bits(ours) == bits(theirs)
 
 
+@pytest.mark.parametrize("size", [1e160, 1e200, 1e308])
+def test_a_norm_that_no_dtype_can_hold(size: float) -> None:
+    made = [nn.Parameter(torch.zeros(n, dtype=torch.float64)) for n in (3, 1)]
+    for p in made:
+        p.grad = torch.full_like(p, size)
+    norm = nanwatch.clip_grad_norm_(made, 6.0)
+    assert norm.finite and norm.isinf(), "the gradients are finite, their norm is not"
+    assert torch.allclose(
+        torch.cat([p.grad for p in made if p.grad is not None]), torch.full((4,), 3.0).double()
+    )
+
+
+def test_who_is_watched_hears_of_the_step_at_its_update(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with nanwatch.watch(policy="skip", dir=tmp_path, explain=False):
+        for x in (torch.full((2, 3), torch.nan), torch.ones(2, 3)):  # the first micro-batch is left out
+            model(x).sum().backward()
+        nanwatch.clip_grad_norm_(model, 1.0)
+        optimizer.step()
+    said = capfd.readouterr().err
+    assert "Nothing was clipped" in said and "Leave this step out" not in said
+    assert model.weight.isfinite().all() and not torch.equal(model.weight, nn.Linear(3, 1).weight)
+
+
 @given(shapes, st.sampled_from(DTYPES[:4]), st.sampled_from([None, True, False]), st.integers(0, 2**31))
 @settings(max_examples=60, deadline=None)
 def test_values_are_clipped_bit_for_bit_as_torch_does(

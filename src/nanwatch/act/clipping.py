@@ -76,6 +76,9 @@ def clip_grad_norm_(
         if math.isfinite(wide):  # finite gradients, only their norm does not fit their dtype
             torch.nn.utils.clip_grads_with_norm_(tensors, max_norm, wide, foreach)
             return _with(wide, True)
+        if _are_finite(named, foreach):
+            _clip_in_proportion(tensors, max_norm, norm_type)
+            return _with(wide, True)
     guilty = measured(named)
     if replace_nonfinite_by_zero:
         _replace(named, guilty)
@@ -83,9 +86,8 @@ def clip_grad_norm_(
         return _with(norm, True, guilty)
     if error_if_nonfinite:
         raise RuntimeError(say("clip.refused", tensors=_listed(guilty)))
-    _say_nothing_done(guilty, scaler)
     again = partial(torch.nn.utils.clip_grad_norm_, tensors, max_norm, norm_type, False, foreach)
-    nothing_clipped(tensors, False, again)
+    _say_nothing_done(guilty, scaler, nothing_clipped(tensors, False, again))
     norm = _total_norm(tensors, norm_type, foreach)
     return _with(norm if shows_all else norm * math.nan, False, guilty)
 
@@ -109,9 +111,8 @@ def clip_grad_value_(
     if not _are_finite(named, foreach):
         guilty = measured(named)
         if not replace_nonfinite_by_zero:
-            _say_nothing_done(guilty, scaler)
             again = partial(torch.nn.utils.clip_grad_value_, tensors, clip_value, foreach)
-            nothing_clipped(tensors, True, again)
+            _say_nothing_done(guilty, scaler, nothing_clipped(tensors, True, again))
             return ValuesClipped(False, guilty)
         _replace(named, guilty)
     torch.nn.utils.clip_grad_value_(tensors, clip_value, foreach)
@@ -155,6 +156,17 @@ def _wide_norm(tensors: list[Tensor], norm_type: float) -> Tensor:
     return norm
 
 
+def _clip_in_proportion(tensors: list[Tensor], max_norm: float, norm_type: float) -> None:
+    """Gradients whose norm no dtype can hold: by its proportion to the largest of their values."""
+    gradients = _gradients(tensors)
+    largest = max(float(g.abs().max()) for g in gradients if g.numel())
+    for gradient in gradients:
+        gradient.div_(largest)
+    share = max_norm / float(_wide_norm(tensors, norm_type))
+    for gradient in gradients:
+        gradient.mul_(share)
+
+
 def _with(norm: Tensor, finite: bool, guilty: Guilty = ()) -> Tensor:
     norm.__dict__.update(finite=finite, guilty=guilty)
     return norm
@@ -173,10 +185,10 @@ _said: set[str | None] = set()
 """The guilty of the last sentence: the same again is not repeated."""
 
 
-def _say_nothing_done(guilty: Guilty, scaler: Any) -> None:
+def _say_nothing_done(guilty: Guilty, scaler: Any, watched: bool) -> None:
     """A scaler that is still looking for its scale overflows now and then, and skips the step itself."""
     names = {n.name for n in guilty}
     if scaler is None and names and names != _said:
-        warn(say("clip.nothing_done", tensors=listed(guilty)))
+        warn(say("clip.left_to_the_watch" if watched else "clip.nothing_done", tensors=listed(guilty)))
         _said.clear()
         _said.update(names)

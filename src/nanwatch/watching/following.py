@@ -310,12 +310,15 @@ class Following:
 
     def nothing_clipped(
         self, parameters: list[torch.Tensor], by_value: bool, again: Callable[[], Any]
-    ) -> None:
+    ) -> bool:
         run, updates = self._shield.run, self._program.updates
-        if self._ours() and by_value:
+        if not self._ours():
+            return False
+        if by_value:
             run(updates.clip_by_value_begins, parameters, again)
-        elif self._ours():
+        else:
             run(updates.not_clipped, again)
+        return True
 
     def _follow_arrivals(self) -> None:
         """The doors through which tensors come in without any op: loaders, numpy, files."""
@@ -350,10 +353,10 @@ class Following:
 _installed: weakref.WeakSet[Following] = weakref.WeakSet()
 
 
-def nothing_clipped(parameters: list[torch.Tensor], by_value: bool, again: Callable[[], Any]) -> None:
-    """Because a gradient is bad: without what made it bad, `again` clips."""
-    for following in list(_installed):
-        following.nothing_clipped(parameters, by_value, again)
+def nothing_clipped(parameters: list[torch.Tensor], by_value: bool, again: Callable[[], Any]) -> bool:
+    """Because a gradient is bad: without what made it bad, `again` clips. Whether anybody is watching."""
+    heard = [following.nothing_clipped(parameters, by_value, again) for following in list(_installed)]
+    return any(heard)
 
 
 def _forked() -> None:

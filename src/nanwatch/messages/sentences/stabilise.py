@@ -38,6 +38,11 @@ SENTENCES: dict[str, tuple[str, str]] = {
         "nanwatch：梯度含有非有限值：{tensors}。未做裁剪，所有梯度保持原样。请跳过这一步："
         "if norm.finite: optimizer.step()",
     ),
+    "clip.left_to_the_watch": (
+        "nanwatch: gradients are not finite: {tensors}. Nothing was clipped, all gradients are as they were. "
+        "What becomes of this step is said at its update.",
+        "nanwatch：梯度含有非有限值：{tensors}。未做裁剪，所有梯度保持原样。这一步如何处理，将在更新时说明。",
+    ),
     "clip.refused": (
         "gradients are not finite: {tensors}. Nothing was clipped, all gradients are as they were. To get "
         "the norm instead of this error, set error_if_nonfinite=False",
