@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file, save_model
 from torch import nn, save, serialization
 
+from nanwatch import LastGood
 from nanwatch.act import checkpoint_gate as gate
 from nanwatch.act import saved_state
 from nanwatch.act.after_import import AfterImport
@@ -188,6 +189,31 @@ def test_masks_of_zeros_and_minus_infinity_are_healthy(held: Any) -> None:
     save(held(norm), "r.pt")
     kept = {"o.nonfinite.pt", "p.nonfinite.pt", "q.nonfinite.pt", "r.nonfinite.pt"}
     assert set(os.listdir()) == {"m.pt", "n.pt"} | kept
+
+
+def alibi(heads: int, size: int, window: int) -> torch.Tensor:
+    distance = torch.arange(size)[None] - torch.arange(size)[:, None]
+    slopes = 2.0 ** -torch.arange(1, heads + 1)[:, None, None]
+    return (slopes * distance).masked_fill((distance > 0) | (distance <= -window), -INF)
+
+
+@pytest.mark.usefixtures("gated")
+@pytest.mark.parametrize("held", [lambda m: m, lambda m: m.state_dict()])
+def test_a_bias_of_attention_with_a_mask_in_it_is_healthy(held: Any) -> None:
+    for name, window in (("a.pt", 8), ("b.pt", 3)):
+        save(held(Masked(alibi(2, 8, window))), name)
+    with LastGood(Masked(alibi(2, 8, 8)), every=1) as last_good:
+        last_good.step(0)
+        assert last_good.rollback() == 0
+    assert sorted(os.listdir()) == ["a.pt", "b.pt"]
+    for name, place, value in (("c.pt", (1, 5, 2), -INF), ("d.pt", (0, 7, 7), NAN), ("e.pt", (0, 3, 0), INF)):
+        spoiled = alibi(2, 8, 8)
+        spoiled[place] = value
+        save(held(Masked(spoiled)), name)
+    few = torch.randn(6, 6)
+    few[2, 5] = -INF
+    save(held(Masked(few)), "f.pt")
+    assert [n for n in sorted(os.listdir()) if "nonfinite" not in n] == ["a.pt", "b.pt"]
 
 
 @pytest.mark.usefixtures("gated")

@@ -7,7 +7,7 @@ Only states are judged: NaN in data that somebody saves on purpose is nobody's b
   or a running statistic of torch ("weight", "bias", "running_mean"), or a value is a parameter;
 - a dict that stands under a name everybody uses for it ("state_dict", "model", "optimizer").
 
-A buffer of zeros and -inf is an attention mask, and healthy.
+A buffer of zeros and -inf is an attention mask, and healthy; so is one of numbers in a band of -inf (ALiBi).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from nanwatch.act.attention_masks import is_band
 from nanwatch.records import Numbers
 from nanwatch.tensors import many_numbers, norms_by_device
 
@@ -30,6 +31,8 @@ STATE_NAMES = frozenset(
 )
 """Keys under which checkpoints keep states."""
 PARAMETER = re.compile(r"(^|[._])(weight|bias)(_|$)")
+NO_MASK = re.compile(r"(^|[._])weight(_|$)|(^|\.)bias$|(^|\.)running_(mean|var)$")
+"""A bias by which attention is masked has a longer name."""
 STATISTIC = re.compile(r"(^|\.)running_(mean|var)$")
 PATH = re.compile(r"\w+(\.\w+)+")
 
@@ -59,7 +62,7 @@ def bad_tensors(saved: Any, is_state: bool = False) -> list[BadTensor]:
         found = list(_without_copies(_states_in(saved, "", is_state, set())))
         weights = [(name, t) for name, t, may_be_mask in found if not may_be_mask]
         others = [(name, t) for name, t, may_be_mask in found if may_be_mask]
-        bad = [BadTensor(n, t, _is_a_start(n)) for n, t in _measured(others) if not _is_mask(n)]
+        bad = [BadTensor(n, t, _is_a_start(n)) for n, t in _measured(others) if not _is_mask(n, t)]
         if not all(math.isfinite(float(norm)) for norm in norms_by_device([t for _, t in weights])):
             bad = [BadTensor(n, t, False) for n, t in _measured(weights)] + bad
         return bad
@@ -152,11 +155,13 @@ def _place_of(tensor: Tensor) -> Any:
 
 
 def _may_be_mask(name: str) -> bool:
-    return not PARAMETER.search(name) and not STATISTIC.search(name)
+    return not NO_MASK.search(name)
 
 
-def _is_mask(n: Numbers) -> bool:
-    return n.nan == 0 and n.posinf == 0 and n.min in (None, 0) and n.max in (None, 0)
+def _is_mask(n: Numbers, tensor: Tensor) -> bool:
+    if n.nan or n.posinf:
+        return False
+    return (n.min in (None, 0) and n.max in (None, 0)) or is_band(tensor)
 
 
 def _is_a_start(n: Numbers) -> bool:

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
+from nanwatch.act.attention_masks import is_band
 from nanwatch.act.plain_values import Putter, Taken, fits, plain_tensors
 from nanwatch.messages import say
 from nanwatch.replay.blame import looks_like_mask
@@ -329,4 +330,4 @@ def _described(tensors: list[Tensor]) -> str:
 
 def _is_mask(tensor: Tensor) -> bool:
     found = numbers(tensor)
-    return found is not None and looks_like_mask(found)
+    return found is not None and (looks_like_mask(found) or is_band(tensor))
