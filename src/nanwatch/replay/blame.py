@@ -199,12 +199,13 @@ def hidden_births(trace: Trace, step: int) -> list[tuple[Op, Op]]:
 
 
 def _hider(trace: Trace, birth: Op) -> Op | None:
+    """Of the same pass: a derivative that meets the value once more does not hide it."""
     seen = {birth.index}
     waiting = [birth.index]
     hider = None
     while waiting:
         for reader in trace.readers(waiting.pop()):
-            if reader.index in seen:
+            if reader.index in seen or (reader.phase == "backward" and birth.phase != "backward"):
                 continue
             seen.add(reader.index)
             if reader.hides:
