@@ -90,6 +90,15 @@ def test_a_value_born_and_hidden() -> None:
     assert found.birth is not None and found.birth.op == "aten.sqrt.default"
 
 
+def test_hidden_by_what_the_forward_did_with_it() -> None:
+    x = torch.tensor([1000.0, 1.0], requires_grad=True)
+    with nanwatch.trace() as found:
+        larger = torch.maximum(x.exp(), torch.zeros(2))
+        (larger.clamp(max=3.0) / 2).sum().backward()  # its derivative asks again which one was larger
+    assert found.incident is not None
+    assert [h.hidden_by.op for h in found.incident.hidden] == ["aten.clamp.default"]
+
+
 def test_what_is_only_asked_for_its_shape_is_not_hidden() -> None:
     with nanwatch.trace(quiet=True) as found:
         y = torch.tensor([-1.0, 1.0]).sqrt()
