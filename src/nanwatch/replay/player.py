@@ -239,16 +239,19 @@ class Player:
         """Each parameter with the sum of what all backwards gave it, as torch adds it up: finite gradients
         may have a sum that is not."""
         totals: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-        begins = 0
+        several, begins = len(self._differentiated) > 1, 0
+        holders = self._holders() if several else {}
         for entry, ends in zip(self._differentiated, self._again.backwards, strict=True):
             self._tracer.base, self._tracer.phase = entry.stack, "backward"
             for parameter, gradient in self._again.gradients[begins:ends]:
                 if id(parameter) in totals:
-                    self._add(totals[id(parameter)][1], gradient, self._holder_of(parameter))
+                    self._add(totals[id(parameter)][1], gradient, holders.get(id(parameter), []))
                 else:
-                    totals[id(parameter)] = parameter, self._untouched.own(gradient.detach().clone())
+                    first = self._untouched.own(gradient.detach().clone()) if several else gradient
+                    totals[id(parameter)] = parameter, first
             begins = ends
-        bad = [(p, total) for p, total in totals.values() if measurable(total) and not is_finite(total)]
+        sums = totals.values() if several else ()
+        bad = [(p, total) for p, total in sums if measurable(total) and not is_finite(total)]
         self._again.gradients += bad
         return [] if bad else list(totals.values())
 
@@ -256,21 +259,20 @@ class Player:
         running = self._tracer.scope.modules
         running += modules
         try:
-            with torch.no_grad(), self._tracing():
+            with torch.no_grad(), self._tracing(), contextlib.suppress(RuntimeError):  # sparse and dense ones
                 total.add_(gradient)
         finally:
             running.clear()
 
-    def _holder_of(self, parameter: torch.Tensor) -> list[nn.Module]:
-        """The model that was called, and the module in it that the parameter belongs to."""
+    def _holders(self) -> dict[int, list[nn.Module]]:
+        """id of a parameter -> the model that was called, and the module in it that it belongs to."""
         roots = [e.call for e in self._tape.entries if isinstance(e.call, nn.Module)]
-        holders = (
-            [root, module]
-            for root in roots
+        return {
+            id(p): [root, module]
+            for root in reversed(roots)
             for module in root.modules()
-            if any(p is parameter for p in module._parameters.values())
-        )
-        return next(holders, [])
+            for p in module._parameters.values()
+        }
 
     def _run_hooks_on_gradients(self, totals: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
         """The gradients are finite here and were not in the program. Hooks that it runs on accumulated
@@ -278,7 +280,7 @@ class Player:
         for parameter, gradient in totals:
             hooks = getattr(parameter, "_post_accumulate_grad_hooks", None)
             if hooks and parameter.grad is not None and not is_finite(parameter.grad):
-                self._run_hooks(list(hooks.values()), parameter, gradient)
+                self._run_hooks(list(hooks.values()), parameter, gradient.detach().clone())
 
     def _run_hooks(
         self, hooks: list[Callable[..., Any]], parameter: torch.Tensor, gradient: torch.Tensor
