@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
+from types import FrameType
 from typing import Any
 
 import torch
@@ -51,6 +53,26 @@ def leaves_of(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
             found.append(variable)
         waiting += [following for following, _ in node.next_functions if following is not None]
     return found
+
+
+_TOOLS = tuple(
+    os.path.join(os.path.dirname(torch.__file__), *path)
+    for path in (("jit", "_trace.py"), ("ao", ""), ("nn", "utils", "parametriz"), ("export", ""))
+)
+OUTWARDS = 12
+"""Frames that are looked at for a tool of torch."""
+
+
+def called_by_a_tool(frame: FrameType | None) -> bool:
+    """Whether torch itself calls a module, to trace, quantize or parametrize it: the program did not ask for
+    what it returns."""
+    for _ in range(OUTWARDS):
+        if frame is None:
+            return False
+        if frame.f_code.co_filename.startswith(_TOOLS):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def living(kind: type) -> list[Any]:

@@ -119,7 +119,7 @@ def put_state_back(entries: Iterable[Entry]) -> None:
 
 def _tensors(module: nn.Module) -> Iterator[tuple[nn.Module, str]]:
     for owner in module.modules():
-        for name in owner._buffers:
+        for name, _ in owner._buffers.items():  # TorchScript's cannot be gone through otherwise
             yield owner, name
         for name, value in owner.__dict__.items():
             if type(value) is torch.Tensor and value.layout is torch.strided and not _is_wrapped(value):

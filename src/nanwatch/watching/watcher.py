@@ -17,6 +17,7 @@ from nanwatch.messages import say
 from nanwatch.records import StepFacts
 from nanwatch.tensors import is_finite
 from nanwatch.watching.about_models import (
+    called_by_a_tool,
     given_what_a_model_made,
     is_compiled,
     is_loss,
@@ -95,6 +96,8 @@ class Watcher:
         """The backward that is under way."""
         self._pending_output: Any = None
         self._trained: dict[tuple[int, int], bool] = {}
+        self._for_a_tool = False
+        """The model that is running was called by torch itself."""
         self.go_back: Callable[[int | None], None] | None = None
         """Puts the last good state back: one of this step or before."""
         self.bad_state: Callable[[], list[tuple[str, torch.Tensor]]] | None = None
@@ -244,7 +247,8 @@ class Watcher:
             self.updates.aftermath.model_called()
         training = self.updates.last is not None or self._is_training(module)
         self.lockstep.note(module)
-        if self.now.model_returned and not training:
+        self._for_a_tool = not training and called_by_a_tool(frame)
+        if self.now.model_returned and not training and not self._for_a_tool:
             self.finish_step(self.now.verdict)
         self.stand_aside()
         if not recorder.known_of(module).looked_at:
@@ -296,7 +300,7 @@ class Watcher:
         if entry.fed:
             self._note_phase(entry, outputs)
         self.recorder.module_returned(entry, outputs)
-        self.now.model_returned = True
+        self.now.model_returned = self.now.model_returned or not self._for_a_tool
         if self.live is not None and self.live.active:
             self.live.after_root = True
         if not any(t.requires_grad for t, _ in entry.made):
