@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -350,3 +352,74 @@ def test_a_bad_checkpoint_that_is_renamed_stays_aside(tmp_path: Path, capfd: Any
         "model.pt",
     ]
     assert capfd.readouterr().err.count("stays as it was") == 3
+
+
+def through_an_empty_file(state: Any, path: Path) -> None:
+    handle, temporary = tempfile.mkstemp(dir=path.parent)
+    os.close(handle)
+    torch.save(state, temporary)
+    os.replace(temporary, path)
+
+
+def through_a_named_file(state: Any, path: Path) -> None:
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+        torch.save(state, file.name)
+    Path(file.name).replace(path)
+
+
+def through_a_copy(state: Any, path: Path) -> None:
+    torch.save(state, f"{path}.tmp")
+    shutil.copy(f"{path}.tmp", path)
+    os.remove(f"{path}.tmp")
+
+
+def through_a_link(state: Any, path: Path) -> None:
+    torch.save(state, f"{path}.tmp")
+    path.unlink()
+    os.link(f"{path}.tmp", path)
+    Path(f"{path}.tmp").unlink()
+
+
+@pytest.mark.parametrize(
+    "save", [through_an_empty_file, through_a_named_file, through_a_copy, through_a_link]
+)
+def test_ways_to_write_a_file_as_a_whole(tmp_path: Path, save: Callable[[Any, Path], None]) -> None:
+    path = tmp_path / "model.pt"
+    good, bad = {"weight": torch.ones(3)}, {"weight": torch.full((3,), torch.nan)}
+    torch.save(good, path)
+    with nanwatch.checkpoint_gate():
+        save(good, path)
+        save(bad, path)
+        kept = sorted(p.name for p in tmp_path.glob("*.pt"))
+        if save is through_a_link:  # the program itself has removed the good one
+            assert kept == ["model.nonfinite.pt"]
+        else:
+            assert kept == ["model.nonfinite.pt", "model.pt"]
+            assert torch.equal(torch.load(path)["weight"], torch.ones(3))
+        torch.save(good, path)
+        os.replace(path, tmp_path / "moved.pt")  # a good one in its place is moved as ever
+        assert torch.equal(torch.load(tmp_path / "moved.pt")["weight"], torch.ones(3))
+        with pytest.raises(FileNotFoundError):
+            os.remove(tmp_path / "nowhere")
+    assert not torch.load(tmp_path / "model.nonfinite.pt")["weight"].isfinite().any()
+
+
+def test_a_graph_that_is_still_to_be_differentiated_goes_on(tmp_path: Path) -> None:
+    """The loop of DCGAN: what the generator made is judged once for the discriminator's update, which is
+    left out, and once for its own."""
+    torch.manual_seed(0)
+    generator = nn.Sequential(nn.Linear(3, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 4))
+    judge = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.LeakyReLU(0.2), nn.Linear(6, 1))
+    optimizers = [SGD(m.parameters(), lr=0.01) for m in (judge, generator)]
+    before = [p.detach().clone() for p in judge.parameters()]
+    with nanwatch.watch(policy="skip", dir=tmp_path, **QUICK) as watch:
+        made = generator(torch.randn(8, 3))
+        judge.zero_grad()
+        (judge(made.detach()).square().mean() * torch.nan).backward()
+        optimizers[0].step()
+        generator.zero_grad()
+        judge(made).square().mean().backward()
+        optimizers[1].step()
+    assert len(watch.incidents) == 1
+    assert_same(before, [p.detach() for p in judge.parameters()])
+    assert all(t.isfinite().all() for m in (generator, judge) for t in m.state_dict().values())

@@ -8,6 +8,7 @@ they write one checkpoint together, they decide together.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -19,7 +20,7 @@ from nanwatch.act.agreement import Agreement
 from nanwatch.act.distributed_saves import gate_distributed_saves
 from nanwatch.act.framework_saves import Frameworks
 from nanwatch.act.judging import Judge, Told
-from nanwatch.act.kept_aside import renamed
+from nanwatch.act.kept_aside import removed, renamed
 from nanwatch.act.safetensors_saves import gate_safetensors
 from nanwatch.act.torch_saves import gate_torch_saves
 from nanwatch.watching.wrapping import Wrappers
@@ -32,12 +33,24 @@ def _put_on(put_on: Callable[[ModuleType], None], module: ModuleType) -> None:
     _judge.guarded(lambda: put_on(module), None)
 
 
-def _gated_rename(original: Callable[..., None]) -> Callable[..., None]:
-    def rename(src: Any, dst: Any, **options: Any) -> None:
-        if options or not _judge.guarded(lambda: renamed(src, dst, original), False):
-            original(src, dst, **options)
+def _gated_rename(stays: bool, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Of a function that moves a file, or (`stays`) makes a second one of it."""
+
+    def rename(src: Any, dst: Any, *others: Any, **options: Any) -> Any:
+        plain = not others and not options
+        if plain and _judge.guarded(lambda: renamed(src, dst, original, stays), False):
+            return dst if stays else None
+        return original(src, dst, *others, **options)
 
     return rename
+
+
+def _gated_remove(original: Callable[..., None]) -> Callable[..., None]:
+    def remove(path: Any, **options: Any) -> None:
+        if options or not _judge.guarded(lambda: removed(path), False):
+            original(path, **options)
+
+    return remove
 
 
 class _Gate:
@@ -62,7 +75,11 @@ class _Gate:
         gate_torch_saves(self._wrap, _judge)
         gate_safetensors(self._wrap, _judge)
         for name in ("replace", "rename"):
-            self._wrap(os, name, _gated_rename)
+            self._wrap(os, name, partial(_gated_rename, False))
+        for owner, name in ((os, "link"), (shutil, "copyfile"), (shutil, "copy"), (shutil, "copy2")):
+            self._wrap(owner, name, partial(_gated_rename, True))
+        for name in ("remove", "unlink"):
+            self._wrap(os, name, _gated_remove)
         modules = Frameworks(self._wrap, _judge, self._agreement).modules()
         modules["torch.distributed.checkpoint.state_dict_saver"] = partial(
             gate_distributed_saves, self._wrap, _judge, self._agreement

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,43 +43,86 @@ def _dash(number: int) -> str:
     return "" if number == 1 else f"-{number}"
 
 
-_instead: dict[str, str] = {}
-"""Name that was asked for -> where the file is."""
+@dataclass(frozen=True)
+class _Refused:
+    """A file that the program believes to have written."""
+
+    aside: str
+    """Where it is."""
+    under_its_name: tuple[int, int, int] | None
+    """What lay there at the time: an older checkpoint, or the empty file that was to be filled."""
+
+
+_refused: dict[str, _Refused] = {}
+"""By the name that was asked for."""
+
+
+def _signature(path: str) -> tuple[int, int, int] | None:
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _last_refused(path: Any) -> tuple[str, str] | None:
+    """(name, where the file is) if the last that the program wrote under this name was refused."""
+    if not isinstance(path, (str, bytes, os.PathLike)):
+        return None
+    name = os.path.abspath(os.fsdecode(path))
+    known = _refused.get(name)
+    if known is None or not os.path.exists(known.aside) or _signature(name) != known.under_its_name:
+        return None
+    return name, known.aside
+
+
+def _is_nothing(name: str) -> bool:
+    """Nothing lies there, or the empty file of `tempfile`."""
+    return not os.path.lexists(name) or (os.path.isfile(name) and os.path.getsize(name) == 0)
 
 
 def to_read(path: Any) -> Any:
     """What is opened when the program reads a file that it believes to have written, and nothing lies under
     that name: it would end there, and not of what is wrong with it."""
-    if not isinstance(path, (str, bytes, os.PathLike)):
+    found = _last_refused(path)
+    if found is None or not _is_nothing(found[0]):
         return path
-    name = os.path.abspath(os.fsdecode(path))
-    aside = _instead.get(name)
-    if aside is None or os.path.lexists(name) or not os.path.exists(aside):
-        return path
-    warn(say("gate.read_instead", path=name, aside=aside))
-    return aside
+    warn(say("gate.read_instead", path=found[0], aside=found[1]))
+    return found[1]
 
 
-def renamed(path: Any, target: Any, rename: Callable[[str, str], None]) -> bool:
+def renamed(path: Any, target: Any, rename: Callable[[str, str], Any], stays: bool = False) -> bool:
     """Whether the program renames a file that it believes to have written, as one does so that a checkpoint
-    is whole or not there at all: the one kept aside stays aside, and `target` what it is."""
-    if not all(isinstance(each, (str, bytes, os.PathLike)) for each in (path, target)):
+    is whole or not there at all: the one kept aside stays aside, and `target` what it is. `stays`: it copies
+    or links it."""
+    found = _last_refused(path)
+    if found is None or not isinstance(target, (str, bytes, os.PathLike)):
         return False
-    name, goal = (os.path.abspath(os.fsdecode(each)) for each in (path, target))
-    aside = _instead.get(name)
-    if aside is None or os.path.lexists(name) or not os.path.exists(aside):
-        return False
+    name, aside = found
+    goal = os.path.abspath(os.fsdecode(target))
+    if stays and os.path.isdir(goal):
+        goal = os.path.join(goal, os.path.basename(name))
     free = file_aside(goal)
     rename(aside, free)
-    del _instead[name]
-    _instead[goal] = free
+    if not stays:
+        _refused.pop(name)
+        if os.path.lexists(name) and _is_nothing(name):
+            os.unlink(name)
+    _refused[goal] = _Refused(free, _signature(goal))
     warn(say("gate.renamed", path=goal, aside=free))
     return True
 
 
+def removed(path: Any) -> bool:
+    """Whether the program removes a file that it believes to have written, and that is not there."""
+    found = _last_refused(path)
+    return found is not None and not os.path.lexists(found[0])
+
+
 def say_kept_aside(bad: Sequence[BadTensor], path: Any, aside: Any) -> None:
     if isinstance(path, (str, bytes, os.PathLike)):
-        _instead[os.path.abspath(os.fsdecode(path))] = os.fsdecode(aside)
+        name = os.path.abspath(os.fsdecode(path))
+        _refused[name] = _Refused(os.fsdecode(aside), _signature(name))
     warn(say("gate.kept_aside", tensors=_listed(bad), path=_text(path), aside=_text(aside)))
 
 

@@ -18,7 +18,7 @@ from nanwatch.replay.needed_entries import differentiates
 from nanwatch.replay.tracer import OpTracer
 from nanwatch.tensors import is_finite
 from nanwatch.watching.module_calls import ModuleCalls
-from nanwatch.watching.module_state import tensor_of
+from nanwatch.watching.module_state import put_value, tensor_of
 from nanwatch.watching.randomness import Rng
 from nanwatch.watching.tape import Entry, Tape, given_to, tensors_in
 
@@ -50,9 +50,7 @@ class GoodParts:
                 else:
                     parameter.grad.copy_(gradient)
             for owner, name, value in self.buffers:
-                now = tensor_of(owner, name)
-                if now is not None:
-                    now.copy_(value)
+                put_value(tensor_of(owner, name), value)
         for owner, name, value in self.attributes:
             owner.__dict__[name] = value
         if self.rng is not None:

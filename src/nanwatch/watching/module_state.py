@@ -55,6 +55,14 @@ def put_tensor(owner: nn.Module, name: str, value: torch.Tensor | None) -> None:
         owner.__dict__[name] = value
 
 
+def put_value(tensor: torch.Tensor | None, value: torch.Tensor) -> None:
+    """Into the memory of a statistic. Not counted as a change: a graph that is still to be differentiated may
+    have saved it, and goes on."""
+    if tensor is not None and not tensor.is_inference():
+        with torch.autograd._unsafe_preserve_version_counter(tensor):  # type: ignore[no-untyped-call]
+            tensor.copy_(value)
+
+
 def put_attribute(owner: nn.Module, name: str, value: Any) -> None:
     if value is MISSING:
         owner.__dict__.pop(name, None)
@@ -112,9 +120,7 @@ def put_state_back(entries: Iterable[Entry]) -> None:
             for owner, name, value in entry.attributes:
                 put_attribute(owner, name, value)
             for owner, name, before in entry.buffers:
-                now = tensor_of(owner, name)
-                if now is not None and not now.is_inference():
-                    now.copy_(before)
+                put_value(tensor_of(owner, name), before)
 
 
 def _tensors(module: nn.Module) -> Iterator[tuple[nn.Module, str]]:
