@@ -152,6 +152,42 @@ def test_exit_codes(real: Workshop, end: str, code: int, said: str) -> None:
     assert plain.stdout == ("hi\n" if "_exit" in end else "hi\nbye\n")
 
 
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [
+        ("if accuracy.nanmean() < 2: sys.exit(4)", 4),  # it minds nothing of the class that no batch holds
+        ("if accuracy.isnan().any(): sys.exit(4)", 3),
+        ("total = loss * accuracy.mean()\n        if float(total) != float(total): sys.exit(4)", 3),
+    ],
+)
+def test_an_exit_of_the_program_over_a_metric(workshop: Workshop, end: str, code: int) -> None:
+    workshop.write(
+        "script.py",
+        f"""
+        import sys, torch
+        torch.manual_seed(0)
+        net = torch.nn.Linear(3, 3)
+        optimizer = torch.optim.Adam(net.parameters())
+        for step in range(3):
+            label = torch.randint(0, 2, (8,))
+            scores = net(torch.randn(8, 3))
+            loss = torch.nn.functional.cross_entropy(scores, label)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            hit = (scores.argmax(1) == label).float()
+            accuracy = torch.stack([hit[label == c].mean() for c in range(3)])
+        try:
+            torch.linalg.cholesky(-torch.eye(2))
+        except torch.linalg.LinAlgError:
+            print("as expected")
+        {end}
+        """,
+    )
+    assert workshop.python("script.py").returncode == 4
+    assert workshop.watched("script.py").returncode == code
+
+
 def test_exit_inside_atexit(real: Workshop) -> None:
     real.write("script.py", "import atexit, sys\natexit.register(lambda: sys.exit(5))\nprint('body')\n")
     real.same("script.py")

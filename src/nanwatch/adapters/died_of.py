@@ -13,6 +13,7 @@ from nanwatch.watching.device_assert import is_device_assert
 from nanwatch.watching.first_look import look_at
 from nanwatch.watching.post_mortem import bad_tensors_of
 from nanwatch.watching.shield import warn
+from nanwatch.watching.tape import Entry, tensors_in
 from nanwatch.watching.trouble import Trouble
 from nanwatch.watching.watcher import Watcher
 
@@ -57,12 +58,15 @@ def _index(error: BaseException, watcher: Watcher) -> tuple[Trouble, Located] | 
 
 def _bad_values(error: BaseException, watcher: Watcher) -> tuple[Trouble, Located] | None:
     recorder = watcher.recorder
-    sinks = bad_tensors_of(error, recorder.failing)
+    sinks = bad_tensors_of(error, recorder.failing, _asked_about(recorder.tape.entries))
     last = recorder.tape.entries[-1] if recorder.tape.entries else None
     died_in_backward = last is not None and last.kind == "backward" and not last.finished
-    if not sinks and not died_in_backward:
+    # a NaN that it was given may be in nobody's hands any more
+    may_be_fed_nan = isinstance(error, torch.linalg.LinAlgError)  # type: ignore[attr-defined]
+    if not sinks and not died_in_backward and not may_be_fed_nan:
         return None
-    trouble = _trouble(watcher, "exception" if sinks else "gradients", sinks)
+    seen_in = "gradients" if died_in_backward and not sinks else "exception"
+    trouble = _trouble(watcher, seen_in, sinks)
     trouble.last_update = watcher.updates.last
     look_at(trouble)
     watcher.shield.busy = True
@@ -72,9 +76,15 @@ def _bad_values(error: BaseException, watcher: Watcher) -> tuple[Trouble, Locate
         watcher.shield.busy = False
     if located is None or located.by == "recorded facts":
         return None
-    if located.phase == "data" and recorder.failing is None:
+    if located.phase == "data" and (recorder.failing is None or recorder.failing[1] is not error):
         return None  # something not finite lay about; nothing says that it ended the program
     return trouble, located
+
+
+def _asked_about(entries: list[Entry]) -> set[int]:
+    """What the program looked at with `isnan` and the like, since the last update."""
+    asking = [e for e in entries if getattr(e.call, "__name__", "") in ("isnan", "isinf", "isfinite")]
+    return {id(t) for e in asking for t in tensors_in((e.args, e.kwargs))}
 
 
 def _trouble(watcher: Watcher, seen_in: str, sinks: list[tuple[str, torch.Tensor]]) -> Trouble:

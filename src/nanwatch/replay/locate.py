@@ -110,7 +110,8 @@ def _from_replay(
     bad, backward = _bad_of(trouble, again)
     sinks = [i for i in (tracer.writers.get(t) for t in bad) if i is not None]
     if trouble.seen_in == "exception" and not sinks:
-        sinks = [index for _, index in tracer.writers.alive()]
+        made = [op.index for op in tracer.trace.ops.values() if op.bad_outputs]
+        sinks = [index for _, index in tracer.writers.alive()] or made[-1:]
     if trouble.seen_in in ("output", "exception") and sinks and _on_purpose(tracer.trace, sinks):
         return _Healthy()
     blame = first_harmful(tracer.trace, sinks, backward) if sinks else None

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.nn.modules.lazy import LazyModuleMixin
 
 from nanwatch.watching.randomness import states_of
@@ -59,7 +60,7 @@ def put_value(tensor: torch.Tensor | None, value: torch.Tensor) -> None:
     """Into the memory of a statistic. Not counted as a change: a graph that is still to be differentiated may
     have saved it, and goes on."""
     if tensor is not None and not tensor.is_inference():
-        with torch.autograd._unsafe_preserve_version_counter(tensor):  # type: ignore[no-untyped-call]
+        with _unsafe_preserve_version_counter(tensor):
             tensor.copy_(value)
 
 
