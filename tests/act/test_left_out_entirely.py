@@ -8,10 +8,12 @@ import os
 import shutil
 import sys
 import tempfile
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from torch import Tensor, nn
@@ -115,7 +117,57 @@ class CarryingInPlace(Carrying):
         return self.linear(torch.sparse.mm(self.graph, (x - self.mean).T).T) / self.count
 
 
-@pytest.mark.parametrize("kind", [Carrying, CarryingInPlace])
+class CarryingInABuffer(Carrying):
+    """A buffer that the first batch sets; later ones change it in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("center", None)
+        self.center: Tensor | None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.center is None:
+            self.center = x.detach().mean(0)
+        else:
+            self.center.lerp_(x.detach().mean(0), 0.1)
+        self.mean, self.count = self.center, self.count + 1
+        return self.linear(x - self.center)
+
+
+class Notes:
+    def __init__(self) -> None:
+        self.last = 0.0
+
+
+class CarryingInContainers(Carrying):
+    """Lists in dicts, a queue, an array, an object of its own, and a generator."""
+
+    uses_it = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: dict[str, Any] = {"means": [], "calls": 0}
+        self.queue = deque([0.0], maxlen=3)
+        self.array = numpy.zeros(2)
+        self.notes = Notes()
+        self.generator = torch.Generator().manual_seed(0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        mean = float(x.detach().mean())
+        self.seen["means"].append(mean)
+        self.seen["calls"] += 1
+        self.queue.append(mean)
+        self.array[self.seen["calls"] % 2] += mean
+        self.notes.last = mean
+        self.mean = torch.tensor([sum(self.queue), *self.array, self.notes.last], dtype=torch.float32)
+        self.count = len(self.seen["means"])
+        noise = torch.rand(x.shape, generator=self.generator)
+        return self.linear(x * noise - self.mean) / self.count if self.uses_it else self.linear(x * noise)
+
+
+@pytest.mark.parametrize(
+    "kind", [Carrying, CarryingInPlace, CarryingInABuffer, CarryingInContainers], ids=lambda k: k.__name__
+)
 def test_state_that_a_model_keeps_in_plain_attributes(tmp_path: Path, kind: type[Carrying]) -> None:
     def play(bad: int | None, left_out: int | None) -> list[Any]:
         torch.manual_seed(0)
@@ -139,6 +191,48 @@ def test_a_lazy_layer_keeps_the_size_that_a_bad_first_batch_gave_it(tmp_path: Pa
             lazy(x).sum().backward()
             optimizer.step()
     assert (lazy[0].in_features, tuple(lazy[0].weight.shape)) == (5, (3, 5))
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_such_state_where_only_one_micro_batch_is_left_out(tmp_path: Path, first: bool) -> None:
+    def play(spoil: bool) -> list[Any]:
+        torch.manual_seed(0)
+        model = CarryingInContainers()
+        model.uses_it = not first  # else the second one is bad, too
+        optimizer = SGD(model.parameters(), lr=0.1)
+        for step in range(4):
+            optimizer.zero_grad()
+            parts = [torch.randn(6, 4), torch.randn(6, 4)]
+            if step == 2 and spoil:
+                parts[0 if first else 1][3, 1] = torch.nan
+            elif step == 2:
+                parts.pop(0 if first else 1)
+            for x in parts:
+                model(x).square().mean().backward()
+            optimizer.step()
+        return [*state_of(model, optimizer), model.mean, model.count, model.seen, list(model.queue)]
+
+    with nanwatch.watch(policy="skip", dir=tmp_path, **QUICK):
+        found = play(True)
+    assert_same(found, play(False))
+
+
+def test_a_replay_changes_nothing_that_a_model_keeps(tmp_path: Path) -> None:
+    def play() -> list[Any]:
+        torch.manual_seed(0)
+        model = CarryingInContainers()
+        optimizer = SGD(model.parameters(), lr=0.1)
+        for x in batches(BAD, None):
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+        state = model.generator.get_state()
+        return [repr(model.seen), repr(model.queue), repr(model.array), repr(model.notes.last), state]
+
+    with nanwatch.watch(policy="observe", dir=tmp_path, audit_seconds=0.0, audit_share=0.0) as watch:
+        found = play()
+    assert len(watch.incidents) >= 1 and "replay" in watch.incidents[0].located_by
+    assert_same(found, play())
 
 
 def test_the_average_of_another_model_goes_on(tmp_path: Path) -> None:

@@ -17,9 +17,10 @@ from nanwatch.replay.again import Changes, run_again
 from nanwatch.replay.needed_entries import differentiates
 from nanwatch.replay.tracer import OpTracer
 from nanwatch.tensors import is_finite
+from nanwatch.watching.contents import Held, held_by, put_contents
 from nanwatch.watching.module_calls import ModuleCalls
-from nanwatch.watching.module_state import put_value, tensor_of
-from nanwatch.watching.randomness import Rng
+from nanwatch.watching.module_state import attribute_of, put_attribute, put_value, tensor_of
+from nanwatch.watching.randomness import GeneratorState, Rng
 from nanwatch.watching.tape import Entry, Tape, given_to, tensors_in
 
 Part = list[Entry]
@@ -39,6 +40,8 @@ class GoodParts:
     buffers: list[tuple[nn.Module, str, torch.Tensor]] = field(default_factory=list)
     attributes: list[tuple[nn.Module, str, Any]] = field(default_factory=list)
     rng: Rng | None = None
+    generators: list[GeneratorState] = field(default_factory=list)
+    containers: Held = field(default_factory=list)
 
     def put_in(self, optimizer: Optimizer) -> None:
         """The program goes on as if there had been no others."""
@@ -52,7 +55,10 @@ class GoodParts:
             for owner, name, value in self.buffers:
                 put_value(tensor_of(owner, name), value)
         for owner, name, value in self.attributes:
-            owner.__dict__[name] = value
+            put_attribute(owner, name, value)
+        put_contents(self.containers)
+        for generator, state in self.generators:
+            generator.set_state(state)
         if self.rng is not None:
             self.rng.put_back()
 
@@ -124,7 +130,9 @@ def made_without(
         changed = {(id(o), n): (o, n) for e in every for o, n, _ in e.buffers}
         found.buffers = [(o, n, b.clone()) for o, n in changed.values() if (b := tensor_of(o, n)) is not None]
         named = {(id(o), n): (o, n) for e in every for o, n, _ in e.attributes}
-        found.attributes = [(o, n, o.__dict__[n]) for o, n in named.values() if n in o.__dict__]
+        found.attributes = [(o, n, attribute_of(o, n)) for o, n in named.values()]
+        found.generators = [(g, g.get_state()) for e in every if e.kind == "module" for g, _ in e.generators]
+        found.containers = held_by(container for e in every for container, _ in e.containers)
 
     changes = Changes(tracer=_Untraced, draws_on=True, begins_with=every, at_end=keep)
     again = run_again(some, earlier, calls, False, changes)

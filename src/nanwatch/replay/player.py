@@ -63,6 +63,8 @@ class Player:
         """The backwards that gave gradients."""
         self._drawing = False
         """A random state has been put back."""
+        self._drawn_from: set[int] = set()
+        """Generators of the program that have been put back."""
         self._counterpart: dict[int, Any] = {}
         """id of a tensor of the program, or of a function that a transform gave it -> that of the replay."""
         self._outside_memory = {key_of(t) for t in [*tape.used.values(), *tape.made.values()]}
@@ -148,6 +150,12 @@ class Player:
             first.put_back()
             self._drawing = True
         for generator, state in entry.generators:
+            if self._changes.draws_on and entry.kind == "module":
+                if id(generator) in self._drawn_from:
+                    continue
+                self._drawn_from.add(id(generator))
+                known = (g for e in self._changes.begins_with for g in e.generators if g[0] is generator)
+                _, state = next(known, (generator, state))
             generator.set_state(state)
         variables = [(variable, variable.get()) for variable in entry.free]
         undo = None if entry.contents is None else entry.contents.loaded(self._stand_in)

@@ -10,21 +10,26 @@ import torch
 from torch import nn
 
 from nanwatch.replay.untouched import Untouched
-from nanwatch.watching.module_state import MISSING, put_attribute, put_tensor, tensor_of
+from nanwatch.watching.contents import held_by, put_contents
+from nanwatch.watching.module_state import attribute_of, own_names, put_attribute, put_tensor, tensor_of
 from nanwatch.watching.randomness import GeneratorState, Rng
 from nanwatch.watching.tape import Entry
 
 
 @contextlib.contextmanager
 def everything_put_back(entries: list[Entry], untouched: Untouched) -> Iterator[None]:
-    """Buffers and attributes as they were before the step, for the time of the replay; then all as it is."""
+    """Buffers, attributes and what lists and the like hold, as they were before the step, for the time of the
+    replay; then all as it is."""
     rng = Rng.of_all()
     generators: list[GeneratorState] = [(g, g.get_state()) for entry in entries for g, _ in entry.generators]
     swapped: list[tuple[nn.Module, str, torch.Tensor | None]] = []
     flags: list[tuple[nn.Module, bool]] = []
     done: set[tuple[int, str]] = set()
     replaced: list[tuple[nn.Module, str, Any]] = []
+    held = held_by(_values_of({id(e.call): e.call for e in entries if isinstance(e.call, nn.Module)}))
     try:
+        for entry in reversed(entries):
+            put_contents(list(entry.containers))
         for entry in entries:
             if isinstance(entry.call, nn.Module):
                 flags += [(m, m.training) for m in entry.call.modules()]
@@ -37,7 +42,7 @@ def everything_put_back(entries: list[Entry], untouched: Untouched) -> Iterator[
             for owner, name, value in entry.attributes:
                 if (id(owner), name) not in done:
                     done.add((id(owner), name))
-                    replaced.append((owner, name, owner.__dict__.get(name, MISSING)))
+                    replaced.append((owner, name, attribute_of(owner, name)))
                     put_attribute(owner, name, value)
         yield
     finally:
@@ -45,9 +50,16 @@ def everything_put_back(entries: list[Entry], untouched: Untouched) -> Iterator[
             put_tensor(owner, name, value)
         for owner, name, value in replaced:
             put_attribute(owner, name, value)
+        put_contents(held)
         for module, training in flags:
             module.training = training
         untouched.put_back()
         for generator, state in generators:
             generator.set_state(state)
         rng.put_back()
+
+
+def _values_of(roots: dict[int, nn.Module]) -> Iterator[Any]:
+    for root in roots.values():
+        for module in root.modules():
+            yield from (attribute_of(module, name) for name in own_names(module))

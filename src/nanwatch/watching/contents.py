@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import copy
 import functools
+import sys
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any
 
+import numpy
 import torch
 
 from nanwatch.watching.stack import is_library
@@ -21,6 +23,9 @@ MOST_LOOKED_AT = 500
 LONGEST = 10_000
 """Containers with more in them are not copied."""
 
+FEW = 100
+LARGEST_ARRAY = 2**20
+_NOTHING = object()
 KEYED = (dict, OrderedDict, defaultdict)
 LISTED = (list, deque)
 _EMPTY: tuple[Any, ...] = ([], (), range(0), "", {}, {}.values(), {}.items(), set())
@@ -115,8 +120,70 @@ def _copy_of(container: Any) -> Any:
 
 
 def _fill(container: Any, held: Any) -> None:
+    if isinstance(container, numpy.ndarray):
+        container[...] = held
+        return
     container.clear()
     container.extend(held) if isinstance(container, LISTED) else container.update(held)
+
+
+Held = list[tuple[Any, Any]]
+"""(container, what it held)."""
+
+
+def held_by(values: Iterable[Any]) -> Held:
+    """What the containers among these values hold, and those in them, unless they are many: dicts, lists,
+    sets, arrays of numpy, and objects of the program's own classes."""
+    found: Held = []
+    seen: set[int] = set()
+    waiting = [v for v in values if not isinstance(v, (torch.Tensor, PLAIN))]
+    while waiting and len(found) < MOST_LOOKED_AT:
+        value = waiting.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        container = _container(value)
+        if container is None:
+            continue
+        found.append((container, _copy_of(container)))
+        if len(container) <= FEW and not isinstance(container, numpy.ndarray):
+            inner = container.values() if isinstance(container, dict) else container
+            waiting += [v for v in inner if not isinstance(v, (torch.Tensor, PLAIN))]
+    return found
+
+
+def _container(value: Any) -> Any:
+    if isinstance(value, numpy.ndarray):
+        return value if value.nbytes <= LARGEST_ARRAY else None
+    if isinstance(value, (dict, set, *LISTED)):
+        return value if len(value) <= LONGEST else None
+    attributes = getattr(value, "__dict__", None)
+    if type(attributes) is not dict or callable(value) or isinstance(value, torch.nn.Module):
+        return None
+    file = getattr(sys.modules.get(type(value).__module__), "__file__", None)
+    return attributes if file is not None and not is_library(file) else None
+
+
+def changed(held: Held) -> Held:
+    """Those of the containers that hold something else now."""
+    return [(container, before) for container, before in held if not _holds(container, before)]
+
+
+def put_contents(held: Held) -> None:
+    for container, before in changed(held):
+        _fill(container, before)
+
+
+def _holds(container: Any, before: Any) -> bool:
+    if isinstance(container, numpy.ndarray):
+        return bool(container.shape == before.shape and container.tobytes() == before.tobytes())
+    if len(container) != len(before):
+        return False
+    if isinstance(container, dict):
+        return all(before.get(key, _NOTHING) is value for key, value in container.items())
+    if isinstance(container, set):
+        return bool(container == before)
+    return all(mine is theirs for mine, theirs in zip(container, before, strict=True))
 
 
 @dataclass(slots=True, frozen=True)

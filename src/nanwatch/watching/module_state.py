@@ -15,11 +15,15 @@ from torch import nn
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.nn.modules.lazy import LazyModuleMixin
 
+from nanwatch.watching.contents import changed, held_by, put_contents
 from nanwatch.watching.randomness import states_of
 from nanwatch.watching.tape import Entry
 
 FIRST_COPY_BYTES = 2**30
 """Tensors are copied before a module's first call, to learn which of them it changes, up to this size."""
+
+SMALL_BYTES = 2**20
+"""Tensors that calls set anew are copied, too, up to this size."""
 
 MISSING = object()
 _is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
@@ -32,12 +36,13 @@ class Changing:
 
     tensors: list[tuple[weakref.ref[nn.Module], str]]
     attributes: list[tuple[weakref.ref[nn.Module], str]]
+    containers: list[tuple[weakref.ref[nn.Module], str]]
     generators: list[torch.Generator]
     """Generators of its own, which it may draw from."""
 
     @property
     def anything(self) -> bool:
-        return bool(self.tensors or self.attributes or self.generators)
+        return bool(self.tensors or self.attributes or self.containers or self.generators)
 
 
 def tensor_of(owner: nn.Module, name: str) -> torch.Tensor | None:
@@ -59,13 +64,20 @@ def put_tensor(owner: nn.Module, name: str, value: torch.Tensor | None) -> None:
 def put_value(tensor: torch.Tensor | None, value: torch.Tensor) -> None:
     """Into the memory of a statistic. Not counted as a change: a graph that is still to be differentiated may
     have saved it, and goes on."""
-    if tensor is not None and not tensor.is_inference():
+    if tensor is not None and not tensor.is_inference() and tensor.shape == value.shape:
         with _unsafe_preserve_version_counter(tensor):
             tensor.copy_(value)
 
 
+def attribute_of(owner: nn.Module, name: str) -> Any:
+    """A plain attribute, or a buffer."""
+    return owner._buffers[name] if name in owner._buffers else owner.__dict__.get(name, MISSING)
+
+
 def put_attribute(owner: nn.Module, name: str, value: Any) -> None:
-    if value is MISSING:
+    if name in owner._buffers:
+        owner._buffers[name] = value
+    elif value is MISSING:
         owner.__dict__.pop(name, None)
     else:
         owner.__dict__[name] = value
@@ -75,13 +87,14 @@ def note_everything(entry: Entry, module: nn.Module) -> None:
     """Before a module's first call: all that it may change."""
     entry.buffers = _copies(_tensors(module))
     entry.attributes = [
-        (owner, name, value)
+        (owner, name, attribute_of(owner, name))
         for owner in module.modules()
         if not _is_still_lazy(owner)
-        for name, value in owner.__dict__.items()
-        if name not in OF_EVERY_MODULE
+        for name in own_names(owner)
     ]
-    entry.generators = [*entry.generators, *states_of(value for _, _, value in entry.attributes)]
+    values = [value for _, _, value in entry.attributes]
+    entry.containers = held_by(values)
+    entry.generators = [*entry.generators, *states_of(values)]
 
 
 def note_what_changes(entry: Entry, changing: Changing) -> None:
@@ -90,38 +103,57 @@ def note_what_changes(entry: Entry, changing: Changing) -> None:
         entry.generators = [*entry.generators, *states_of(changing.generators)]
     if changing.tensors:
         entry.buffers = _copies(_living(changing.tensors))
+    if changing.containers:
+        entry.containers = held_by(attribute_of(owner, name) for owner, name in _living(changing.containers))
     if changing.attributes:
-        entry.attributes = [
-            (owner, name, owner.__dict__.get(name, MISSING)) for owner, name in _living(changing.attributes)
-        ]
+        living = list(_living(changing.attributes))
+        entry.attributes = [(owner, name, attribute_of(owner, name)) for owner, name in living]
+        small = [(owner, name) for owner, name in living if _is_small(attribute_of(owner, name))]
+        entry.buffers = [*entry.buffers, *_copies(small)]  # what one call sets, another may change in place
 
 
 def what_changed(entry: Entry) -> Changing:
     """Of all that was noted before a module's first call; what did not change is forgotten."""
-    set_anew = [a for a in entry.attributes if a[0].__dict__.get(a[1], MISSING) is not a[2]]
-    named = {(id(owner), name) for owner, name, _ in set_anew}
-    entry.attributes = set_anew
+    noted, entry.containers = entry.attributes, changed(list(entry.containers))
+    entry.attributes = [a for a in noted if attribute_of(a[0], a[1]) is not a[2]]
+    named = {(id(owner), name) for owner, name, _ in entry.attributes}
     entry.buffers = [
         (owner, name, before)
         for owner, name, before in entry.buffers
         if (id(owner), name) not in named and not _same(tensor_of(owner, name), before)
     ]
+    touched = {id(container) for container, _ in entry.containers}
+    filled = [a for a in noted if touched and any(id(c) in touched for c, _ in held_by([a[2]]))]
     own = [g for g, _ in entry.generators if all(g is not a for a in (*entry.args, *entry.kwargs.values()))]
-    return Changing(
-        [(weakref.ref(owner), name) for owner, name, _ in entry.buffers],
-        [(weakref.ref(owner), name) for owner, name, _ in entry.attributes],
-        own,
+    tensors, attributes, containers = (
+        [(weakref.ref(owner), name) for owner, name, _ in found]
+        for found in (entry.buffers, entry.attributes, filled)
     )
+    return Changing(tensors, attributes, containers, own)
 
 
 def put_state_back(entries: Iterable[Entry]) -> None:
-    """BatchNorm's statistics, counters and the like, as they were before these calls, the last one first."""
+    """BatchNorm's statistics, counters, generators and the like, as they were before these calls, the last
+    one first."""
     with torch.no_grad():
         for entry in entries:
             for owner, name, value in entry.attributes:
                 put_attribute(owner, name, value)
             for owner, name, before in entry.buffers:
                 put_value(tensor_of(owner, name), before)
+            put_contents(list(entry.containers))
+            for generator, state in entry.generators if entry.kind == "module" else ():
+                generator.set_state(state)
+
+
+def _is_small(value: Any) -> bool:
+    if not _is_plain(value) or value.requires_grad:
+        return False
+    return bool(value.numel() * value.element_size() <= SMALL_BYTES)
+
+
+def _is_plain(value: Any) -> bool:
+    return type(value) is torch.Tensor and value.layout is torch.strided and not _is_wrapped(value)
 
 
 def _tensors(module: nn.Module) -> Iterator[tuple[nn.Module, str]]:
@@ -129,8 +161,14 @@ def _tensors(module: nn.Module) -> Iterator[tuple[nn.Module, str]]:
         for name, _ in owner._buffers.items():  # TorchScript's cannot be gone through otherwise
             yield owner, name
         for name, value in owner.__dict__.items():
-            if type(value) is torch.Tensor and value.layout is torch.strided and not _is_wrapped(value):
+            if _is_plain(value):
                 yield owner, name
+
+
+def own_names(owner: nn.Module) -> list[str]:
+    """What a call may set: attributes of its own, and buffers that are not set yet."""
+    unset = [name for name, buffer in owner._buffers.items() if buffer is None]
+    return [name for name in owner.__dict__ if name not in OF_EVERY_MODULE] + unset
 
 
 def _is_still_lazy(owner: nn.Module) -> bool:
