@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_ as imported_by_name
 from torch.nn.utils import parameters_to_vector
+from torch.nn.utils.parametrizations import spectral_norm
 from torch.optim import SGD, AdamW, lr_scheduler
 from torch.optim.swa_utils import AveragedModel
 
@@ -277,12 +278,85 @@ def test_an_average_that_goes_by_epochs_counts_them_all(tmp_path: Path, bad: int
     assert_same(found, play(None, bad))
 
 
+class Counting(torch.optim.Optimizer):
+    """Its step size hangs on counters of its own."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, {"lr": 0.1})
+        self.calls = 0
+        self.kept: dict[str, Any] = {"calls": []}
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        self.calls += 1
+        self.kept["calls"].append(self.calls)
+        self.state["all"]["calls"] = self.calls
+        for p in (p for group in self.param_groups for p in group["params"]):
+            p.sub_(p.grad, alpha=0.1 / self.calls)
+
+
+def test_an_optimizer_that_counts_for_itself(tmp_path: Path) -> None:
+    def play(bad: int | None, left_out: int | None) -> list[Any]:
+        model = network(dropout=False)
+        optimizer = Counting(model.parameters())
+        for x in batches(bad, left_out):
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+        return [model.state_dict(), optimizer.calls, optimizer.kept, optimizer.state["all"]]
+
+    assert_skipped_is_never_came(play, tmp_path)
+
+
+def test_the_average_of_an_average(tmp_path: Path) -> None:
+    def play(bad: int | None, left_out: int | None) -> list[Any]:
+        model = network(dropout=False)
+        optimizer = SGD(model.parameters(), lr=0.1)
+        average = AveragedModel(model)
+        slower = AveragedModel(average)
+        for x in batches(bad, left_out):
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+            average.update_parameters(model)
+            slower.update_parameters(average)
+        return [*state_of(model, optimizer), average.state_dict(), slower.state_dict()]
+
+    assert_skipped_is_never_came(play, tmp_path)
+
+
+def test_a_parametrization_that_is_made_under_the_watch(tmp_path: Path) -> None:
+    def play(bad: int | None, left_out: int | None) -> list[Any]:
+        torch.manual_seed(0)
+        model = nn.Sequential(spectral_norm(nn.Linear(4, 8)), nn.Tanh(), nn.Linear(8, 1))
+        optimizer = SGD(model.parameters(), lr=0.1)
+        for x in list(batches(None, None))[1:] if left_out == 0 else batches(bad, None):
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+        return state_of(model, optimizer)
+
+    with nanwatch.watch(policy="skip", dir=tmp_path, **QUICK):
+        found = play(0, None)
+    assert_same(found, play(None, 0))
+
+
+def test_gradients_that_are_asked_for_and_handed_over_are_told_once(tmp_path: Path) -> None:
+    weight = torch.ones(4, 1, requires_grad=True)
+    optimizer = SGD([weight], lr=0.1)
+    with nanwatch.watch(policy="skip", dir=tmp_path, **QUICK) as watch:
+        for x in batches(0, None):
+            (weight.grad,) = torch.autograd.grad((x @ weight).square().mean(), [weight])
+            optimizer.step()
+    assert (watch.skipped, len(watch.incidents)) == (1, 1)
+
+
 @torch.no_grad()
 def move_towards(average: Tensor, weights: Tensor) -> None:
     average.mul_(0.9).add_(weights, alpha=0.1)
 
 
-@pytest.mark.parametrize("where", ["a vector", "a hook after the step"])
+@pytest.mark.parametrize("where", ["a vector", "a hook after the step", "its data, set anew"])
 def test_an_average_by_hand(tmp_path: Path, where: str) -> None:
     def play(bad: int | None, left_out: int | None) -> list[Any]:
         model = network(dropout=False)
@@ -298,6 +372,8 @@ def test_an_average_by_hand(tmp_path: Path, where: str) -> None:
             optimizer.step()
             if where == "a vector":
                 move_towards(average, parameters_to_vector(model.parameters()))
+            elif where == "its data, set anew":
+                average.data = 0.9 * average.data + 0.1 * parameters_to_vector(model.parameters()).data
         return [*state_of(model, optimizer), average]
 
     assert_skipped_is_never_came(play, tmp_path)

@@ -5,6 +5,7 @@ again from where the step began: as if the batch had never come."""
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -60,11 +61,14 @@ class Aftermath:
             if 2 * since >= updates:  # else it goes by epochs, and has nothing to do with this batch
                 held.append(_stand_still(scheduler, "step"))
         mine = {id(p) for p in weights}
+        shapes = Counter(p.shape for p in weights)
         by_epochs: list[torch.Tensor] = []
         for average in living(AveragedModel):
             seen = self._averaged.get(average)
             if seen is None or seen.get(id(optimizer), 0) == updates:
                 held.append(_stand_still(average, "update_parameters", lambda model: _has(model, mine)))
+                if Counter(p.shape for p in average.parameters()) == shapes:
+                    mine.update(map(id, average.parameters()))  # there may be an average of this one
             else:
                 by_epochs += [*average.parameters(), *average.buffers()]
         models = [e.call for e in tape.entries if isinstance(e.call, nn.Module)]

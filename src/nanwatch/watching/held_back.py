@@ -9,27 +9,46 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
+from nanwatch.watching.contents import Held, held_by, put_contents
+
+HANDED_ON = (
+    "param_groups",
+    "_optimizer_step_pre_hooks",
+    "_optimizer_step_post_hooks",
+    "found_inf",
+    "grad_scale",
+)
+"""Attributes of an optimizer that are not its own memory."""
+
 
 @dataclass
 class EmptyGroups:
-    """For an optimizer that has not begun: until it is done it finds nothing to update, and nobody is told of
-    an update (an average of the weights may be kept in a hook of its own)."""
+    """For an optimizer that has not begun: until it is done it finds nothing to update, nobody is told of an
+    update (an average of the weights may be kept in a hook of its own), and what it counts does not count."""
 
     optimizer: Optimizer
     groups: list[dict[str, Any]]
     told: list[tuple[int, Any]]
+    attributes: dict[str, Any]
+    held: Held
 
     @staticmethod
     def of(optimizer: Optimizer) -> EmptyGroups:
         told = optimizer._optimizer_step_post_hooks
-        held = EmptyGroups(optimizer, optimizer.param_groups, list(told.items()))
+        own = {name: value for name, value in vars(optimizer).items() if name not in HANDED_ON}
+        held = EmptyGroups(optimizer, optimizer.param_groups, list(told.items()), own, held_by(own.values()))
         optimizer.param_groups = [{**group, "params": []} for group in held.groups]
         told.clear()
         return held
 
     def give_back(self) -> None:
-        self.optimizer.param_groups = self.groups
-        self.optimizer._optimizer_step_post_hooks.update(self.told)
+        optimizer = self.optimizer
+        optimizer.param_groups = self.groups
+        optimizer._optimizer_step_post_hooks.update(self.told)
+        put_contents(self.held)
+        vars(optimizer).update(self.attributes)
+        for name in [n for n in vars(optimizer) if n not in self.attributes and n not in HANDED_ON]:
+            del vars(optimizer)[name]  # what it has made for the first time
 
 
 @dataclass

@@ -128,6 +128,8 @@ class Recorder:
     ) -> Entry | None:
         facts = facts_of(function)
         if facts.quiet:
+            if self.on_write is not None and getattr(function, "__name__", "") == "__set__":
+                self.on_write(args[0])  # its .data, set anew
             return None
         kind = "op"
         if (facts.in_place or "out" in kwargs) and self._writes_from_outside(args, kwargs):

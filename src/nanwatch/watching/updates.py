@@ -314,14 +314,21 @@ class Updates:
         return (args[0], watched, *args[2:]), kwargs
 
     def _mend_before_the_model_is_called(self, optimizer: Optimizer) -> None:
-        """No rank has to wait here: only where this one trains alone."""
-        if not self._watcher.lockstep.groups:
+        """No rank has to wait here: only where this one trains alone. Not if this step's gradients are bad
+        already: they are judged after the closure."""
+        if not self._watcher.lockstep.groups and not self._is_bad_so_far(optimizer):
             damage = self._lasting.damage(self._watcher.step)
             action = None if damage is None else self._told_of(damage, optimizer)
             if damage is not None and action == "rollback":
                 self._watcher.roll_back(damage.good_until)
             elif damage is not None and action == "skip":
                 self._lasting.mend(damage)
+
+    def _is_bad_so_far(self, optimizer: Optimizer) -> bool:
+        step, tape = self._step, self._watcher.recorder.tape
+        if not tape.backwards:
+            return False
+        return self._watcher.host.judge(step.losses, gradients_of(optimizer), None).bad is not None
 
     def _watched(self, closure: Callable[..., Any], optimizer: Optimizer) -> Callable[..., Any]:
         run = self._watcher.shield.run

@@ -96,8 +96,6 @@ class Watcher:
         """The backward that is under way."""
         self._pending_output: Any = None
         self._trained: dict[tuple[int, int], bool] = {}
-        self._for_a_tool = False
-        """The model that is running was called by torch itself."""
         self.go_back: Callable[[int | None], None] | None = None
         """Puts the last good state back: one of this step or before."""
         self.bad_state: Callable[[], list[tuple[str, torch.Tensor]]] | None = None
@@ -218,7 +216,10 @@ class Watcher:
                 return self._other_threads.call(original, module, args, kwargs, sys._getframe(1))
             self.say_once(say("watch.other_thread"))
             return original(module, *args, **kwargs)
-        entry = self.shield.run(self._root_begins, module, args, kwargs, sys._getframe(1))
+        frame = sys._getframe(1)
+        if not self._has_backward and called_by_a_tool(frame):
+            return original(module, *args, **kwargs)
+        entry = self.shield.run(self._root_begins, module, args, kwargs, frame)
         if self.shield.broken:
             return original(module, *args, **kwargs)
         live = self.live
@@ -247,8 +248,7 @@ class Watcher:
             self.updates.aftermath.model_called()
         training = self.updates.last is not None or self._is_training(module)
         self.lockstep.note(module)
-        self._for_a_tool = not training and called_by_a_tool(frame)
-        if self.now.model_returned and not training and not self._for_a_tool:
+        if self.now.model_returned and not training:
             self.finish_step(self.now.verdict)
         self.stand_aside()
         if not recorder.known_of(module).looked_at:
@@ -300,7 +300,7 @@ class Watcher:
         if entry.fed:
             self._note_phase(entry, outputs)
         self.recorder.module_returned(entry, outputs)
-        self.now.model_returned = self.now.model_returned or not self._for_a_tool
+        self.now.model_returned = True
         if self.live is not None and self.live.active:
             self.live.after_root = True
         if not any(t.requires_grad for t, _ in entry.made):
@@ -408,15 +408,13 @@ class Watcher:
             return  # the call is being recorded: judged when it is on the tape
         if self._inside or self.now.updating or self._training or not self.outside.listening:
             return
+        if self.updates.optimizers:
+            return  # one of them will use them: judged then
         bad = [("gradient", t) for t in tensors_in(gradients) if not is_finite(t)]
         if bad:
             self.trouble("gradients", bad)
             self.listen()
-        elif (
-            not self.now.model_returned
-            and not self.updates.optimizers
-            and not any(t.requires_grad for t in tensors_in(gradients))
-        ):
+        elif not self.now.model_returned and not any(t.requires_grad for t in tensors_in(gradients)):
             self.finish_step(self.now.verdict)  # no module, no optimizer: a step is a derivative
 
     def transformed(self, outputs: Any) -> None:
