@@ -217,6 +217,17 @@ def test_a_bias_of_attention_with_a_mask_in_it_is_healthy(held: Any) -> None:
 
 
 @pytest.mark.usefixtures("gated")
+def test_parameters_are_weights_wherever_they_are() -> None:
+    good, bad = nn.Linear(2, 2), nn.Linear(2, 2)
+    nn.init.constant_(bad.bias, NAN)
+    for name, saved in (("a.pt", lambda m: list(m.parameters())), ("b.pt", lambda m: m.bias)):
+        save(saved(good), name)
+        save(saved(bad), name)
+        found = torch.load(name)
+        assert (found[1] if isinstance(found, list) else found).isfinite().all()
+
+
+@pytest.mark.usefixtures("gated")
 def test_the_first_few_are_named_and_the_others_counted(capfd: pytest.CaptureFixture[str]) -> None:
     save({f"layers.{i}.weight": torch.tensor([NAN, INF, -INF, 1.0]) for i in range(7)}, "m.pt")
     said = capfd.readouterr().err

@@ -593,3 +593,17 @@ def test_a_graph_that_is_still_to_be_differentiated_goes_on(tmp_path: Path) -> N
     assert len(watch.incidents) == 1
     assert_same(before, [p.detach() for p in judge.parameters()])
     assert all(t.isfinite().all() for m in (generator, judge) for t in m.state_dict().values())
+
+
+def test_statistics_of_a_scripted_layer(tmp_path: Path) -> None:
+    def play(bad: int | None, left_out: int | None) -> list[Any]:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 3), torch.jit.script(nn.BatchNorm1d(3)), nn.Linear(3, 1))
+        optimizer = SGD(model.parameters(), lr=0.1)
+        for x in batches(bad, left_out):
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+        return state_of(model, optimizer)
+
+    assert_skipped_is_never_came(play, tmp_path)

@@ -214,6 +214,32 @@ def test_a_mask_is_no_reason_but_infinities_among_numbers_are(capfd: pytest.Capt
     assert "0.Module.buffers.table holds NaN or Inf" in capfd.readouterr().err
 
 
+def test_a_buffer_that_a_call_sets() -> None:
+    module = nn.Linear(2, 2)
+    module.register_buffer("center", None)
+    with LastGood(module, every=1) as last_good:
+        last_good.step(0)
+        module.center = torch.ones(2)
+        assert last_good.rollback() == 0 and module.center is None
+        module.center = torch.ones(2)
+        last_good.step(1)
+        module.center = None
+        assert last_good.rollback() == 1
+        assert module.center is not None and module.center.tolist() == [1.0, 1.0]
+
+
+def test_a_scripted_layer_goes_back_too() -> None:
+    module = nn.Sequential(nn.Linear(2, 2), torch.jit.script(nn.BatchNorm1d(2)))
+    before = {name: t.clone() for name, t in module.state_dict().items()}
+    with LastGood(module, every=1) as last_good:
+        last_good.step(0)
+        module(torch.randn(4, 2))
+        with torch.no_grad():
+            module[0].weight.zero_()
+        assert last_good.rollback() == 0
+    assert all(torch.equal(t, before[name]) for name, t in module.state_dict().items())
+
+
 def test_nothing_to_go_back_to() -> None:
     training = adam()
     with LastGood(*training.objects) as last_good:

@@ -2,7 +2,7 @@
 
 Only states are judged: NaN in data that somebody saves on purpose is nobody's business. A state is
 
-- a module, an optimizer, or what their `state_dict()` returns, however deep in dicts and lists;
+- a parameter, a module, an optimizer, or what their `state_dict()` returns, however deep in dicts and lists;
 - a plain dict of tensors that is named like one: a key is a path ("layers.0.scale") or ends like a parameter
   or a running statistic of torch ("weight", "bias", "running_mean"), or a value is a parameter;
 - a dict that stands under a name everybody uses for it ("state_dict", "model", "optimizer").
@@ -83,7 +83,7 @@ def is_sharded(model: nn.Module) -> bool:
 def _states_in(thing: Any, name: str, inside: bool, seen: set[int]) -> Found:
     """The tensors of all states in `thing`. `inside`: it is part of one already."""
     if isinstance(thing, Tensor):
-        if inside:
+        if inside or isinstance(thing, nn.Parameter):
             yield name, thing, not isinstance(thing, nn.Parameter) and _may_be_mask(name)
         return
     if id(thing) in seen:

@@ -26,6 +26,7 @@ from nanwatch.act.plain_values import Putter, Taken, fits, plain_tensors
 from nanwatch.messages import say
 from nanwatch.replay.blame import looks_like_mask
 from nanwatch.tensors import is_finite, norms_by_device, numbers
+from nanwatch.watching.module_state import tensor_of
 from nanwatch.watching.randomness import Rng, numpy_state
 from nanwatch.watching.ranks import is_replicated
 
@@ -97,6 +98,8 @@ def check(state: State, objects: Sequence[Any]) -> None:
         now = dict(_identity(thing))
         saved = {name: [state.tensors[key] for key in keys] for name, keys in part.get("identity", ())}
         for name in [*saved, *now]:
+            if (name not in now or name not in saved) and name in _unset(part, thing):
+                continue
             if name not in now or name not in saved:
                 where = "snapshot.only_in_snapshot" if name in saved else "snapshot.not_in_snapshot"
                 raise Unfit(say(where, name=name, thing=_class_of(thing)))
@@ -195,7 +198,7 @@ def _put_module(part: dict[str, Any], module: nn.Module, putter: Putter) -> None
     for name, outline in part["buffers"].items():
         path, _, buffer = name.rpartition(".")
         if path in modules:
-            owner, now = modules[path], modules[path]._buffers.get(buffer)
+            owner, now = modules[path], tensor_of(modules[path], buffer)
             if outline is None or "left out" in outline:
                 owner._buffers[buffer] = None if outline is None else now
             elif now is None or not putter.into(outline, now):
@@ -277,13 +280,19 @@ def _identity(thing: Any) -> Iterator[tuple[str, list[Tensor]]]:
             yield name, plain_tensors(tensor) or []
 
 
+def _unset(part: dict[str, Any], thing: Any) -> set[str]:
+    """Buffers that were None then, or are now: a call sets them."""
+    then = {name for name, outline in part.get("buffers", {}).items() if outline is None}
+    return then | {name for name, owner, b in _buffers(_unwrapped(thing)) if owner._buffers[b] is None}
+
+
 def _is_made(tensor: Tensor) -> bool:
     return plain_tensors(tensor) is not None
 
 
 def _buffers(module: nn.Module) -> Iterator[tuple[str, nn.Module, str]]:
     for path, owner in module.named_modules():
-        for buffer in owner._buffers:
+        for buffer, _ in owner._buffers.items():  # TorchScript's cannot be gone through otherwise
             yield f"{path}.{buffer}" if path else buffer, owner, buffer
 
 
@@ -296,7 +305,7 @@ def _unwrapped(module: nn.Module) -> nn.Module:
     while True:
         if is_replicated(module):
             module = module.module  # type: ignore[assignment]
-        elif isinstance(module._modules.get("_orig_mod"), nn.Module):
+        elif "_orig_mod" in module._modules and isinstance(module._modules["_orig_mod"], nn.Module):
             module = module._orig_mod  # type: ignore[assignment]
         else:
             return module

@@ -13,7 +13,7 @@ from torch import nn
 
 from nanwatch.tensors import is_finite, norms_by_device
 from nanwatch.watching.fingerprints import Changed, Fingerprints
-from nanwatch.watching.module_state import put_state_back
+from nanwatch.watching.module_state import put_state_back, tensor_of
 from nanwatch.watching.storages import key_of
 from nanwatch.watching.tape import Entry, Tape, tensors_in
 from nanwatch.watching.torch_functions import changes_its_input, written_to
@@ -110,7 +110,7 @@ def _statistics(tape: Tape) -> Iterator[tuple[nn.Module, str, torch.Tensor]]:
     seen: set[int] = set()
     for entry in tape.entries:
         for module, name, _ in entry.buffers:
-            buffer = module._buffers.get(name) if name in STATISTICS else None
+            buffer = tensor_of(module, name) if name in STATISTICS else None
             if buffer is not None and buffer.is_cpu and id(buffer) not in seen:
                 seen.add(id(buffer))
                 yield module, name, buffer

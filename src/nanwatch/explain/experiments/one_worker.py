@@ -16,6 +16,7 @@ from nanwatch.explain.text import Text
 from nanwatch.replay.tracer import measurable
 from nanwatch.tensors import is_finite
 from nanwatch.tensors.shared_mapping import is_shared_mapping
+from nanwatch.watching.module_state import tensor_of
 from nanwatch.watching.stack import is_library
 from nanwatch.watching.storages import key_of
 from nanwatch.watching.tape import tensors_in, version_of
@@ -175,7 +176,7 @@ def _by_birth(case: Case) -> list[Written]:
 
 def _steady_buffers(case: Case, model: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
     """The buffers that calling the model does not change."""
-    changing = {id(owner._buffers.get(name)) for e in case.model_calls for owner, name, _ in e.buffers}
+    changing = {id(tensor_of(owner, name)) for e in case.model_calls for owner, name, _ in e.buffers}
     return [(n, b) for n, b in model.named_buffers() if id(b) not in changing]
 
 
