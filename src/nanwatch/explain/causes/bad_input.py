@@ -29,9 +29,9 @@ PAGE = Page(
         "值、用错误的 dtype 读出的字节、从未归一化的样本。模型没有问题：任何模型遇到这个批次都会失败。",
     ),
     Text(
-        "The value is in the batch before the model reads it, and no arithmetic of the program made it. The "
+        "The value is in the batch before the model reads it, and no op of torch made it. The "
         "same step without those rows, or with an earlier batch, runs finite.",
-        "在模型读取之前，这个值就已经在批次里，而且不是程序的任何运算产生的。去掉这些行，或换成先前的批次，"
+        "在模型读取之前，这个值就已经在批次里，而且不是任何 torch 运算产生的。去掉这些行，或换成先前的批次，"
         "同一步的结果就是有限的。",
     ),
     Text(
@@ -50,8 +50,8 @@ PAGE = Page(
     ),
 )
 HELD = Text(
-    "The batch already held {kind} when the model read it; no arithmetic of the program made it{where}.",
-    "模型读取时批次里已经有 {kind}，它不是程序的任何运算产生的{where}。",
+    "The batch already held {kind} when the model read it; no op of torch made it{where}.",
+    "模型读取时批次里已经有 {kind}，它不是任何 torch 运算产生的{where}。",
 )
 WHERE = Text(" (it came in at {line})", "（它在 {line} 处进入程序）")
 PREPARED = Text(
