@@ -281,7 +281,8 @@ def _located(
 
 def _rows(op: Op, phase: str, trouble: Trouble) -> tuple[int, ...]:
     """Which rows of the batch are bad: in what the op made, or, for bad data, in what the model was given."""
-    if phase in ("weights", "optimizer"):
+    of_a_weight = phase == "backward" and (op.node is None or op.node.endswith("AccumulateGrad"))
+    if phase in ("weights", "optimizer") or of_a_weight:
         return ()
     given = bad_rows_of_batch(trouble.tape) if phase == "data" else ()
     return given or bad_rows(op.output, trouble.tape, op.turns_inf_into_nan)
