@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import io
 import os
+import pickle
+import shutil
 import stat
 import sys
 from collections.abc import Iterator
@@ -214,6 +216,13 @@ def test_a_bias_of_attention_with_a_mask_in_it_is_healthy(held: Any) -> None:
     few[2, 5] = -INF
     save(held(Masked(few)), "f.pt")
     assert [n for n in sorted(os.listdir()) if "nonfinite" not in n] == ["a.pt", "b.pt"]
+
+
+@pytest.mark.usefixtures("gated")
+def test_functions_that_are_watched_are_those_of_their_modules() -> None:
+    for function in (os.replace, os.remove, os.unlink, os.link, shutil.copy2, torch.save):
+        assert pickle.loads(pickle.dumps(function)) is function and function.__doc__
+    assert os.unlink in os.supports_dir_fd and os.link in os.supports_follow_symlinks
 
 
 @pytest.mark.usefixtures("gated")

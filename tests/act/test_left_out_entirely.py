@@ -141,7 +141,7 @@ class Notes:
 
 
 class CarryingInContainers(Carrying):
-    """Lists in dicts, a queue, an array, an object of its own, and a generator."""
+    """Lists in dicts, a queue, an object of its own, a generator, and an array that it only fills."""
 
     uses_it = True
 
@@ -160,7 +160,7 @@ class CarryingInContainers(Carrying):
         self.queue.append(mean)
         self.array[self.seen["calls"] % 2] += mean
         self.notes.last = mean
-        self.mean = torch.tensor([sum(self.queue), *self.array, self.notes.last], dtype=torch.float32)
+        self.mean = torch.tensor([sum(self.queue), mean, len(self.queue), self.notes.last])
         self.count = len(self.seen["means"])
         noise = torch.rand(x.shape, generator=self.generator)
         return self.linear(x * noise - self.mean) / self.count if self.uses_it else self.linear(x * noise)
@@ -234,6 +234,93 @@ def test_a_replay_changes_nothing_that_a_model_keeps(tmp_path: Path) -> None:
         found = play()
     assert len(watch.incidents) >= 1 and "replay" in watch.incidents[0].located_by
     assert_same(found, play())
+
+
+class CountingThroughItsData(nn.Module):
+    """Takes its batches itself; the loop notes something in the same object."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(2, 1)
+        self.notes = Notes()
+        self.samples = deque(torch.full((3, 2), torch.nan if i == 3 else float(i)) for i in range(9))
+
+    def forward(self) -> Tensor:
+        self.notes.last += 1
+        return self.linear(self.samples.popleft())
+
+
+def test_a_model_that_holds_its_own_data_gets_on(tmp_path: Path) -> None:
+    model = CountingThroughItsData()
+    optimizer = SGD(model.parameters(), lr=1e-3)
+    model.notes.seen = 0  # type: ignore[attr-defined]
+    with nanwatch.watch(policy="skip", dir=tmp_path, **QUICK):
+        for _ in range(40):
+            if not model.samples:
+                break
+            optimizer.zero_grad()
+            model().square().mean().backward()
+            model.notes.seen += 1  # type: ignore[attr-defined]
+            optimizer.step()
+    assert not model.samples and model.linear.weight.isfinite().all()
+    assert model.notes.seen == 9 + 3, "the bad one came again three times, and each was counted"  # type: ignore[attr-defined]
+
+
+class Refuses(dict[str, int]):
+    def clear(self) -> None:
+        raise RuntimeError("never")
+
+
+class HoldsWhatCannotGoBack(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 1)
+        self.base = torch.zeros(1)
+        self.register_buffer("view", self.base.expand(3))
+        self.register_buffer("graph", torch.eye(4).to_sparse())
+        self.register_buffer("csr", torch.eye(4).to_sparse_csr())
+        self.refuses = Refuses(calls=0)
+        self.array = numpy.array(1.0)
+        self.frozen = numpy.zeros(2)
+        self.frozen.flags.writeable = False
+        self.nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.base.add_(x.detach().mean())
+        self.refuses["calls"] += 1
+        return self.linear(torch.sparse.mm(self.graph, x.T).T)
+
+
+def test_what_refuses_to_go_back_does_not_let_the_update_through(tmp_path: Path, capfd: Any) -> None:
+    torch.manual_seed(0)
+    model = HoldsWhatCannotGoBack()
+    optimizer = SGD(model.parameters(), lr=0.1)
+    with nanwatch.watch(policy="skip", dir=tmp_path, **QUICK) as watch:
+        for x in batches(BAD, None):
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+    assert watch.skipped == 1 and model.linear.weight.isfinite().all()
+    assert "steps aside" not in capfd.readouterr().err
+
+
+def test_a_hook_before_the_step_that_removes_itself(tmp_path: Path) -> None:
+    model = nn.Linear(4, 1)
+    optimizer = SGD(model.parameters(), lr=0.1)
+    calls: list[str] = []
+
+    def once(*_: Any) -> None:
+        calls.append("once")
+        handle.remove()
+
+    optimizer.register_step_pre_hook(lambda *_: calls.append("always"))
+    handle = optimizer.register_step_pre_hook(once)
+    with nanwatch.watch(policy="skip", dir=tmp_path, **QUICK) as watch:
+        for x in (torch.ones(2, 4), torch.full((2, 4), torch.nan), torch.ones(2, 4)):
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            optimizer.step()
+    assert calls == ["always", "once", "always", "always"] and watch.skipped == 1
 
 
 def test_the_average_of_another_model_goes_on(tmp_path: Path) -> None:

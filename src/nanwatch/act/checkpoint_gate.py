@@ -100,7 +100,11 @@ class _Gate:
     def _wrap(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
         """Where this version has no such function there is nothing to guard."""
         if name in vars(owner):
-            self._wrappers.put(owner, name, make(vars(owner)[name]))
+            original, wrapper = vars(owner)[name], make(vars(owner)[name])
+            self._wrappers.put(owner, name, wrapper)
+            for able in (os.supports_dir_fd, os.supports_follow_symlinks):
+                if owner is os and original in able:
+                    able.add(wrapper)
 
 
 _gate = _Gate()

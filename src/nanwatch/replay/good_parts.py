@@ -132,7 +132,7 @@ def made_without(
         named = {(id(o), n): (o, n) for e in every for o, n, _ in e.attributes}
         found.attributes = [(o, n, attribute_of(o, n)) for o, n in named.values()]
         found.generators = [(g, g.get_state()) for e in every if e.kind == "module" for g, _ in e.generators]
-        found.containers = held_by(container for e in every for container, _ in e.containers)
+        found.containers = held_by(held[0] for e in every for held in e.containers)
 
     changes = Changes(tracer=_Untraced, draws_on=True, begins_with=every, at_end=keep)
     again = run_again(some, earlier, calls, False, changes)

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+import numpy
 import torch
 from torch import nn
 
@@ -14,6 +15,9 @@ from nanwatch.watching.contents import held_by, put_contents
 from nanwatch.watching.module_state import attribute_of, own_names, put_attribute, put_tensor, tensor_of
 from nanwatch.watching.randomness import GeneratorState, Rng
 from nanwatch.watching.tape import Entry
+
+MOST_HELD = 100_000
+LARGEST_ARRAY = 2**24
 
 
 @contextlib.contextmanager
@@ -26,10 +30,11 @@ def everything_put_back(entries: list[Entry], untouched: Untouched) -> Iterator[
     flags: list[tuple[nn.Module, bool]] = []
     done: set[tuple[int, str]] = set()
     replaced: list[tuple[nn.Module, str, Any]] = []
-    held = held_by(_values_of({id(e.call): e.call for e in entries if isinstance(e.call, nn.Module)}))
+    values = list(_values_of({id(e.call): e.call for e in entries if isinstance(e.call, nn.Module)}))
+    held, arrays = held_by(values, MOST_HELD), [(v, v.copy()) for v in values if _is_array(v)]
     try:
         for entry in reversed(entries):
-            put_contents(list(entry.containers))
+            put_contents([(held[0], held[1]) for held in entry.containers])
         for entry in entries:
             if isinstance(entry.call, nn.Module):
                 flags += [(m, m.training) for m in entry.call.modules()]
@@ -51,6 +56,9 @@ def everything_put_back(entries: list[Entry], untouched: Untouched) -> Iterator[
         for owner, name, value in replaced:
             put_attribute(owner, name, value)
         put_contents(held)
+        for array, copy in arrays:
+            with contextlib.suppress(ValueError):  # its shape was changed
+                array[...] = copy
         for module, training in flags:
             module.training = training
         untouched.put_back()
@@ -63,3 +71,7 @@ def _values_of(roots: dict[int, nn.Module]) -> Iterator[Any]:
     for root in roots.values():
         for module in root.modules():
             yield from (attribute_of(module, name) for name in own_names(module))
+
+
+def _is_array(value: Any) -> bool:
+    return type(value) is numpy.ndarray and value.flags.writeable and value.nbytes <= LARGEST_ARRAY

@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 import functools
 import sys
-from collections import OrderedDict, defaultdict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from types import CellType, CodeType, FunctionType, MethodType
@@ -23,9 +23,8 @@ MOST_LOOKED_AT = 500
 LONGEST = 10_000
 """Containers with more in them are not copied."""
 
-FEW = 100
-LARGEST_ARRAY = 2**20
 _NOTHING = object()
+CONTAINERS = frozenset((dict, OrderedDict, defaultdict, Counter, list, deque, set))
 KEYED = (dict, OrderedDict, defaultdict)
 LISTED = (list, deque)
 _EMPTY: tuple[Any, ...] = ([], (), range(0), "", {}, {}.values(), {}.items(), set())
@@ -120,9 +119,6 @@ def _copy_of(container: Any) -> Any:
 
 
 def _fill(container: Any, held: Any) -> None:
-    if isinstance(container, numpy.ndarray):
-        container[...] = held
-        return
     container.clear()
     container.extend(held) if isinstance(container, LISTED) else container.update(held)
 
@@ -131,40 +127,45 @@ Held = list[tuple[Any, Any]]
 """(container, what it held)."""
 
 
-def held_by(values: Iterable[Any]) -> Held:
-    """What the containers among these values hold, and those in them, unless they are many: dicts, lists,
-    sets, arrays of numpy, and objects of the program's own classes."""
+def held_by(values: Iterable[Any], most: int = LONGEST) -> Held:
+    """What the containers among these values hold, and those in them: dicts, lists, sets, and the attributes
+    of objects of the program's own classes; all in all no more than `most` things. Of exactly these types:
+    nothing of the program's own is run here."""
     found: Held = []
     seen: set[int] = set()
-    waiting = [v for v in values if not isinstance(v, (torch.Tensor, PLAIN))]
-    while waiting and len(found) < MOST_LOOKED_AT:
+    waiting = list(values)
+    while waiting and most > 0:
         value = waiting.pop()
-        if id(value) in seen:
+        if issubclass(type(value), _NO_CONTAINERS) or id(value) in seen:
             continue
         seen.add(id(value))
         container = _container(value)
-        if container is None:
+        if container is None or len(container) > most:
             continue
+        most -= len(container) + 1
         found.append((container, _copy_of(container)))
-        if len(container) <= FEW and not isinstance(container, numpy.ndarray):
-            inner = container.values() if isinstance(container, dict) else container
-            waiting += [v for v in inner if not isinstance(v, (torch.Tensor, PLAIN))]
+        waiting += container.values() if isinstance(container, dict) else container
     return found
 
 
+_NO_CONTAINERS = (torch.Tensor, torch.nn.Module, numpy.ndarray, *PLAIN)
+
+
 def _container(value: Any) -> Any:
-    if isinstance(value, numpy.ndarray):
-        return value if value.nbytes <= LARGEST_ARRAY else None
-    if isinstance(value, (dict, set, *LISTED)):
-        return value if len(value) <= LONGEST else None
-    attributes = getattr(value, "__dict__", None)
-    if type(attributes) is not dict or callable(value) or isinstance(value, torch.nn.Module):
+    kind = type(value)
+    if kind in CONTAINERS:
+        return value
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    if file is None or is_library(file) or callable(value):
         return None
-    file = getattr(sys.modules.get(type(value).__module__), "__file__", None)
-    return attributes if file is not None and not is_library(file) else None
+    try:
+        attributes = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return None
+    return attributes if type(attributes) is dict else None
 
 
-def changed(held: Held) -> Held:
+def changed(held: Iterable[tuple[Any, Any]]) -> Held:
     """Those of the containers that hold something else now."""
     return [(container, before) for container, before in held if not _holds(container, before)]
 
@@ -174,9 +175,30 @@ def put_contents(held: Held) -> None:
         _fill(container, before)
 
 
+Changed = tuple[Any, Any, Any]
+"""(container, what it held before a call, and after it)."""
+
+
+def after_the_call(held: Iterable[tuple[Any, ...]]) -> list[Changed]:
+    return [(container, before, _copy_of(container)) for container, before in changed(h[:2] for h in held)]
+
+
+def undo(container: Any, before: Any, after: Any) -> None:
+    """As if that call had not been made; what others have done to the container since stays."""
+    if not isinstance(container, dict):
+        if _holds(container, after):
+            _fill(container, before)
+        return
+    for key in {**before, **after}:
+        was, then = before.get(key, _NOTHING), after.get(key, _NOTHING)
+        if was is not then and container.get(key, _NOTHING) is then:
+            if was is _NOTHING:
+                del container[key]
+            else:
+                container[key] = was
+
+
 def _holds(container: Any, before: Any) -> bool:
-    if isinstance(container, numpy.ndarray):
-        return bool(container.shape == before.shape and container.tobytes() == before.tobytes())
     if len(container) != len(before):
         return False
     if isinstance(container, dict):

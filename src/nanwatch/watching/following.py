@@ -86,23 +86,21 @@ class Following:
 
     def _follow_optimizers(self) -> None:
         run, updates = self._shield.run, self._program.updates
-        last = f"nanwatch {id(self)}"
 
         def before(optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
             if not self._ours():
                 return None
             if optimizer._optimizer_step_pre_hooks:  # they may change the gradients: come after them
-                optimizer._optimizer_step_pre_hooks[last] = begins  # type: ignore[index]
+                _after_the_last(optimizer._optimizer_step_pre_hooks, begins)
                 return None
             return run(updates.begins, optimizer, args, kwargs, sys._getframe(1))
 
         def begins(optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
             if not self._ours():
                 return None
-            return run(updates.begins, optimizer, args, kwargs, sys._getframe(1))
+            return run(updates.begins, optimizer, args, kwargs, sys._getframe(2))
 
         def after(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-            optimizer._optimizer_step_pre_hooks.pop(last, None)  # type: ignore[call-overload]
             if self._ours():
                 run(updates.done, optimizer)
 
@@ -357,6 +355,21 @@ def nothing_clipped(parameters: list[torch.Tensor], by_value: bool, again: Calla
     """Because a gradient is bad: without what made it bad, `again` clips. Whether anybody is watching."""
     heard = [following.nothing_clipped(parameters, by_value, again) for following in list(_installed)]
     return any(heard)
+
+
+def _after_the_last(hooks: dict[int, Any], then: Callable[..., Any]) -> None:
+    """In the place of the last hook, once: one behind it would be in its way if it removes itself."""
+    key = next(reversed(hooks))
+    hook = hooks[key]
+
+    def both(optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
+        hooks[key] = hook
+        result = hook(optimizer, args, kwargs)
+        if isinstance(result, tuple) and len(result) == 2:
+            args, kwargs = result
+        return then(optimizer, args, kwargs) or result
+
+    hooks[key] = both
 
 
 def _forked() -> None:

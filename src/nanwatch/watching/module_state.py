@@ -5,6 +5,7 @@ A buffer, or a tensor that is a plain attribute, is changed in place; another at
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -15,12 +16,15 @@ from torch import nn
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.nn.modules.lazy import LazyModuleMixin
 
-from nanwatch.watching.contents import changed, held_by, put_contents
+from nanwatch.watching.contents import changed, held_by, undo
 from nanwatch.watching.randomness import states_of
 from nanwatch.watching.tape import Entry
 
 FIRST_COPY_BYTES = 2**30
 """Tensors are copied before a module's first call, to learn which of them it changes, up to this size."""
+
+MOST_HELD = 1000
+"""Things in the lists, dicts and objects of a model that are noted before each call."""
 
 SMALL_BYTES = 2**20
 """Tensors that calls set anew are copied, too, up to this size."""
@@ -104,7 +108,8 @@ def note_what_changes(entry: Entry, changing: Changing) -> None:
     if changing.tensors:
         entry.buffers = _copies(_living(changing.tensors))
     if changing.containers:
-        entry.containers = held_by(attribute_of(owner, name) for owner, name in _living(changing.containers))
+        values = (attribute_of(owner, name) for owner, name in _living(changing.containers))
+        entry.containers = held_by(values, MOST_HELD)
     if changing.attributes:
         living = list(_living(changing.attributes))
         entry.attributes = [(owner, name, attribute_of(owner, name)) for owner, name in living]
@@ -114,7 +119,7 @@ def note_what_changes(entry: Entry, changing: Changing) -> None:
 
 def what_changed(entry: Entry) -> Changing:
     """Of all that was noted before a module's first call; what did not change is forgotten."""
-    noted, entry.containers = entry.attributes, changed(list(entry.containers))
+    noted, entry.containers = entry.attributes, changed(h[:2] for h in entry.containers)
     entry.attributes = [a for a in noted if attribute_of(a[0], a[1]) is not a[2]]
     named = {(id(owner), name) for owner, name, _ in entry.attributes}
     entry.buffers = [
@@ -122,7 +127,7 @@ def what_changed(entry: Entry) -> Changing:
         for owner, name, before in entry.buffers
         if (id(owner), name) not in named and not _same(tensor_of(owner, name), before)
     ]
-    touched = {id(container) for container, _ in entry.containers}
+    touched = {id(held[0]) for held in entry.containers}
     filled = [a for a in noted if touched and any(id(c) in touched for c, _ in held_by([a[2]]))]
     own = [g for g, _ in entry.generators if all(g is not a for a in (*entry.args, *entry.kwargs.values()))]
     tensors, attributes, containers = (
@@ -132,16 +137,22 @@ def what_changed(entry: Entry) -> Changing:
     return Changing(tensors, attributes, containers, own)
 
 
-def put_state_back(entries: Iterable[Entry]) -> None:
+def put_state_back(entries: Iterable[Entry], numbers_too: bool = True) -> None:
     """BatchNorm's statistics, counters, generators and the like, as they were before these calls, the last
-    one first."""
+    one first. What refuses to go back stays as it is. Without `numbers_too` only tensors: a model may count
+    through its own data, and would be given the same again."""
     with torch.no_grad():
         for entry in entries:
             for owner, name, value in entry.attributes:
-                put_attribute(owner, name, value)
+                if numbers_too or isinstance(value, torch.Tensor):
+                    with contextlib.suppress(Exception):
+                        put_attribute(owner, name, value)
             for owner, name, before in entry.buffers:
-                put_value(tensor_of(owner, name), before)
-            put_contents(list(entry.containers))
+                with contextlib.suppress(Exception):
+                    put_value(tensor_of(owner, name), before)
+            for held in entry.containers if numbers_too else ():
+                with contextlib.suppress(Exception):
+                    undo(*held)
             for generator, state in entry.generators if entry.kind == "module" else ():
                 generator.set_state(state)
 
@@ -153,13 +164,16 @@ def _is_small(value: Any) -> bool:
 
 
 def _is_plain(value: Any) -> bool:
-    return type(value) is torch.Tensor and value.layout is torch.strided and not _is_wrapped(value)
+    if type(value) is not torch.Tensor or value.layout is not torch.strided or value.is_nested:
+        return False
+    return not _is_wrapped(value)
 
 
 def _tensors(module: nn.Module) -> Iterator[tuple[nn.Module, str]]:
     for owner in module.modules():
-        for name, _ in owner._buffers.items():  # TorchScript's cannot be gone through otherwise
-            yield owner, name
+        for name, buffer in owner._buffers.items():
+            if buffer is not None and buffer.layout is torch.strided and not buffer.is_nested:
+                yield owner, name
         for name, value in owner.__dict__.items():
             if _is_plain(value):
                 yield owner, name
@@ -194,7 +208,8 @@ def _copies(names: Iterable[tuple[nn.Module, str]]) -> list[tuple[nn.Module, str
             size += tensor.numel() * tensor.element_size()
             if size > FIRST_COPY_BYTES:
                 return taken
-            taken.append((owner, name, tensor.detach().clone()))
+            with contextlib.suppress(RuntimeError):  # dtypes that torch can hold and not copy
+                taken.append((owner, name, tensor.detach().clone()))
     return taken
 
 
@@ -203,6 +218,9 @@ def _same(now: torch.Tensor | None, before: torch.Tensor) -> bool:
         return False
     if now.is_meta:
         return True  # without values there is nothing to put back
-    return bool(torch.equal(now, before)) or bool(
-        ((now == before) | ((now != now) & (before != before))).all()
-    )
+    try:
+        return bool(torch.equal(now, before)) or bool(
+            ((now == before) | ((now != now) & (before != before))).all()
+        )
+    except RuntimeError:  # nor compare
+        return True

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from nanwatch.messages import say
-from nanwatch.watching.contents import contents_of, free_variables
+from nanwatch.watching.contents import after_the_call, contents_of, free_variables
 from nanwatch.watching.let_go import let_go
 from nanwatch.watching.module_state import Changing, note_everything, note_what_changes, what_changed
 from nanwatch.watching.randomness import Rng, states_of
@@ -228,6 +228,8 @@ class Recorder:
             changing = known.changing[entry.training] = what_changed(entry)
             if not changing.anything:
                 known.unchanging.add(entry.training)
+        if entry.containers:
+            entry.containers = after_the_call(entry.containers)
         if entry.attributes:
             entry.left = [
                 (owner, name, weakref.ref(value))

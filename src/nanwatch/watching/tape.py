@@ -100,9 +100,9 @@ class Entry:
     """(owner, name, value before) of the buffers this call changes."""
     attributes: Sequence[tuple[torch.nn.Module, str, Any]] = ()
     """(owner, name, value before) of the plain attributes it sets: counters, carried states."""
-    containers: Sequence[tuple[Any, Any]] = ()
-    """(container, what it held before) of the lists, dicts and the like that a model keeps and this call
-    changes."""
+    containers: Sequence[tuple[Any, ...]] = ()
+    """(container, what it held before, and after) of the lists, dicts and the like that a model keeps and
+    this call changes."""
     left: Sequence[tuple[torch.nn.Module, str, weakref.ref[torch.Tensor]]] = ()
     """(owner, name, value after) of those that hold a tensor."""
     training: bool = True

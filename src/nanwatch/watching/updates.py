@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from nanwatch.records import StepFacts
     from nanwatch.watching.watcher import Watcher
 
+IN_A_ROW = 4
+"""After so many bad steps one after the other a model's own counters stay where they are."""
+
 
 class Updates:
     """Follows every optimizer of the program."""
@@ -56,6 +59,7 @@ class Updates:
         self.last: LastUpdate | None = None
         self._left_out: int | None = None
         """The last step whose batch was left out."""
+        self._skipped_in_a_row, self._skipped_last = 0, -2
         self.stack: Stack = ()
         """Where the program called the step that is under way."""
 
@@ -284,10 +288,17 @@ class Updates:
         watcher = self._watcher
         watcher.event("skip")
         self._left_out = watcher.recorder.step_of_gradients()
-        put_state_back(reversed(watcher.recorder.tape.entries))
+        put_state_back(reversed(watcher.recorder.tape.entries), self._may_be_given_anew())
         watcher.scaling.stand_still()
         made = self._made.get(id(optimizer), 0)
         self.aftermath.begins(optimizer, weights, watcher.recorder.tape, made)
+
+    def _may_be_given_anew(self) -> bool:
+        """Not after several bad steps in a row: a model that counts through its own data must get on."""
+        number = self._step.number
+        self._skipped_in_a_row = self._skipped_in_a_row + 1 if number == self._skipped_last + 1 else 1
+        self._skipped_last = number
+        return self._skipped_in_a_row % IN_A_ROW != 0
 
     def _hold_back(self, optimizer: Optimizer) -> None:
         if self._copies is None:

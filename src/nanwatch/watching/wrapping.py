@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 
@@ -16,6 +17,9 @@ class Wrappers:
         original = owner.__dict__[name]
         function = _function(wrapper)
         function.__name__ = function.__qualname__ = name
+        if isinstance(owner, ModuleType):
+            function.__module__ = owner.__name__  # by which it is pickled
+        function.__doc__ = getattr(original, "__doc__", None)
         function.__wrapped__ = original
         setattr(owner, name, wrapper)
         self._put.append((owner, name, wrapper, original))
