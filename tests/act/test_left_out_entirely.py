@@ -3,11 +3,13 @@ and the file it saves to."""
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
 import sys
 import tempfile
+import weakref
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -694,3 +696,22 @@ def test_statistics_of_a_scripted_layer(tmp_path: Path) -> None:
         return state_of(model, optimizer)
 
     assert_skipped_is_never_came(play, tmp_path)
+
+
+def test_trainings_that_are_over_are_not_held(tmp_path: Path) -> None:
+    weights, optimizers = [], []
+    with nanwatch.watch(policy="survive", dir=tmp_path, **QUICK) as watch:
+        for _ in range(6):
+            model = nn.Linear(4, 1)
+            optimizer = SGD(model.parameters(), lr=0.01)
+            weights.append(weakref.ref(model.weight))
+            optimizers.append(weakref.ref(optimizer))
+            for _ in range(3):
+                optimizer.zero_grad()
+                model(torch.randn(2, 4)).square().mean().backward()
+                optimizer.step()
+            del model, optimizer
+        gc.collect()
+        assert sum(w() is not None for w in weights) <= 2
+        assert sum(o() is not None for o in optimizers) <= 1
+    assert not watch.incidents

@@ -125,6 +125,8 @@ class Precautions:
     def _take_along(self, watcher: Watcher) -> None:
         """The objects that training changes: models that were called, optimizers, schedules, scalers and
         averages. Looked for again when another optimizer has turned up."""
+        if self._known and self.last_good is not None:
+            self.last_good.forget_the_dead()
         self._known = watcher.updates.turned_up
         optimizers = watcher.updates.active
         models = [e.call for e in watcher.recorder.tape.entries if isinstance(e.call, nn.Module)]

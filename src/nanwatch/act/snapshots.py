@@ -7,10 +7,12 @@ it, in memory or on disk.
 from __future__ import annotations
 
 import contextlib
+import gc
 import itertools
 import os
 import threading
-from collections.abc import Iterable, Iterator
+import weakref
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -94,6 +96,16 @@ class LastGood:
             if not any(thing is known or thing in _inside(known) for known in self._objects):
                 self._objects.append(thing)
                 self._last = None
+
+    def forget_the_dead(self) -> None:
+        """Objects that nobody else holds any more: of a training that is over."""
+        self.wait()
+        count, held = len(self._objects), [_weakly(thing) for thing in self._objects]
+        self._objects = []
+        gc.collect()
+        self._objects = [thing for weakly in held if (thing := weakly()) is not None]
+        if len(self._objects) < count:
+            self._last = None
 
     def step(self, step: int) -> bool:
         """Takes a snapshot when one is due: at the first call, and whenever `every` steps are full. Whether
@@ -290,3 +302,10 @@ def _check_number(name: str, value: Any, least: int) -> None:
 
 def _is_capturing() -> bool:
     return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+
+
+def _weakly(thing: Any) -> Callable[[], Any]:
+    try:
+        return weakref.ref(thing)
+    except TypeError:
+        return lambda: thing
