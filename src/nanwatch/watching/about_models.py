@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from nanwatch.watching.stack import is_library
 from nanwatch.watching.tape import Entry, Tape, tensors_in
 
 
@@ -67,8 +68,8 @@ def called_by_a_tool(frame: FrameType | None) -> bool:
     """Whether torch itself calls a module, to trace, quantize or parametrize it: the program did not ask for
     what it returns."""
     for _ in range(OUTWARDS):
-        if frame is None:
-            return False
+        if frame is None or not is_library(frame.f_code.co_filename):
+            return False  # the program's own code, be it handed to a tool
         if frame.f_code.co_filename.startswith(_TOOLS):
             return True
         frame = frame.f_back

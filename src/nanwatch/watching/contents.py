@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import operator
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
@@ -24,9 +25,9 @@ LONGEST = 10_000
 """Containers with more in them are not copied."""
 
 _NOTHING = object()
-CONTAINERS = frozenset((dict, OrderedDict, defaultdict, Counter, list, deque, set))
 KEYED = (dict, OrderedDict, defaultdict)
 LISTED = (list, deque)
+CONTAINERS = frozenset((*KEYED, Counter, *LISTED, set))
 _EMPTY: tuple[Any, ...] = ([], (), range(0), "", {}, {}.values(), {}.items(), set())
 REWINDABLE = tuple(type(iter(empty)) for empty in _EMPTY)
 """Iterators of which a copy goes its own way."""
@@ -202,10 +203,10 @@ def _holds(container: Any, before: Any) -> bool:
     if len(container) != len(before):
         return False
     if isinstance(container, dict):
-        return all(before.get(key, _NOTHING) is value for key, value in container.items())
+        return all(before.get(key, _NOTHING) is value for key, value in list(container.items()))
     if isinstance(container, set):
         return bool(container == before)
-    return all(mine is theirs for mine, theirs in zip(container, before, strict=True))
+    return all(map(operator.is_, list(container), before))
 
 
 @dataclass(slots=True, frozen=True)

@@ -360,7 +360,7 @@ def nothing_clipped(parameters: list[torch.Tensor], by_value: bool, again: Calla
 def _after_the_last(hooks: dict[int, Any], then: Callable[..., Any]) -> None:
     """In the place of the last hook, once: one behind it would be in its way if it removes itself."""
     key = next(reversed(hooks))
-    hook = hooks[key]
+    hook = getattr(hooks[key], "last", hooks[key])  # where another hook raised, ours is there still
 
     def both(optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
         hooks[key] = hook
@@ -369,6 +369,7 @@ def _after_the_last(hooks: dict[int, Any], then: Callable[..., Any]) -> None:
             args, kwargs = result
         return then(optimizer, args, kwargs) or result
 
+    both.last = hook  # type: ignore[attr-defined]
     hooks[key] = both
 
 

@@ -327,13 +327,16 @@ class Updates:
     def _mend_before_the_model_is_called(self, optimizer: Optimizer) -> None:
         """No rank has to wait here: only where this one trains alone. Not if this step's gradients are bad
         already: they are judged after the closure."""
-        if not self._watcher.lockstep.groups and not self._is_bad_so_far(optimizer):
-            damage = self._lasting.damage(self._watcher.step)
-            action = None if damage is None else self._told_of(damage, optimizer)
-            if damage is not None and action == "rollback":
-                self._watcher.roll_back(damage.good_until)
-            elif damage is not None and action == "skip":
-                self._lasting.mend(damage)
+        if self._watcher.lockstep.groups:
+            return
+        damage = self._lasting.damage(self._watcher.step)
+        if damage is None or self._is_bad_so_far(optimizer):
+            return
+        action = self._told_of(damage, optimizer)
+        if action == "rollback":
+            self._watcher.roll_back(damage.good_until)
+        elif action == "skip":
+            self._lasting.mend(damage)
 
     def _is_bad_so_far(self, optimizer: Optimizer) -> bool:
         step, tape = self._step, self._watcher.recorder.tape

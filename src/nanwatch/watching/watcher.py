@@ -408,13 +408,18 @@ class Watcher:
             return  # the call is being recorded: judged when it is on the tape
         if self._inside or self.now.updating or self._training or not self.outside.listening:
             return
-        if self.updates.optimizers:
-            return  # one of them will use them: judged then
+        updated = (p for o in self.updates.optimizers for group in o.param_groups for p in group["params"])
+        if {t.shape for t in tensors_in(gradients)} & {p.shape for p in updated}:
+            return  # an optimizer will use them: judged then
         bad = [("gradient", t) for t in tensors_in(gradients) if not is_finite(t)]
         if bad:
             self.trouble("gradients", bad)
             self.listen()
-        elif not self.now.model_returned and not any(t.requires_grad for t in tensors_in(gradients)):
+        elif (
+            not self.now.model_returned
+            and not self.updates.optimizers
+            and not any(t.requires_grad for t in tensors_in(gradients))
+        ):
             self.finish_step(self.now.verdict)  # no module, no optimizer: a step is a derivative
 
     def transformed(self, outputs: Any) -> None:
