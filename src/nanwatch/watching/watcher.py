@@ -218,7 +218,11 @@ class Watcher:
             return original(module, *args, **kwargs)
         frame = sys._getframe(1)
         if not self._has_backward and called_by_a_tool(frame):
-            return original(module, *args, **kwargs)
+            was, self.calls.handler = self.calls.handler, None
+            try:
+                return original(module, *args, **kwargs)
+            finally:
+                self.calls.handler = was
         entry = self.shield.run(self._root_begins, module, args, kwargs, frame)
         if self.shield.broken:
             return original(module, *args, **kwargs)
