@@ -56,6 +56,7 @@ def there_and_back(value: Any, **options: Any) -> Any:
     taken = Taken()
     outline = json.loads(json.dumps(taken.outline(value, "value")))
     assert taken.left_out == []
+    taken.copy()
     return Putter(taken.tensors).value(outline, **options)
 
 
@@ -73,6 +74,7 @@ def test_whatever_stands_in_its_place_now(value: Any, now: Any) -> None:
 def test_what_comes_back_shares_no_memory_with_the_copy(value: Any) -> None:
     taken = Taken()
     outline = taken.outline(value, "value")
+    taken.copy()
     ones = [t for t in _tensors_in(Putter(taken.tensors).value(outline)) if t.numel()]
     for tensor in ones:
         tensor.zero_()

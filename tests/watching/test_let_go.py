@@ -100,6 +100,64 @@ def test_in_device_mode_only_what_is_not_judged_yet_is_held_longer(watch: Watch)
     assert max(run.alive) <= 2
 
 
+@pytest.mark.parametrize(("share", "held"), [(1.0, 1), (1e-9, 0)])
+def test_what_would_fill_the_memory_is_not_held_at_all(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch, share: float, held: int
+) -> None:
+    monkeypatch.setattr("nanwatch.watching.let_go.SHARE", share)
+    model = Wide()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    watch(model, optimizer, mode="host", audit_seconds=0.0, audit_share=0.0)
+    for step in range(3):
+        optimizer.zero_grad()
+        logits = model(batch(step))
+        seen, loss = weakref.ref(logits), logits.sum()  # whose backward does not need them
+        del logits
+        alive: list[bool] = []
+        loss.register_hook(lambda g, seen=seen, alive=alive: alive.append(seen() is not None))
+        loss.backward()
+        optimizer.step()
+        assert sum(alive) == held
+
+
+@pytest.mark.parametrize("mode", ["host", "device"])
+def test_a_bad_step_whose_outputs_are_not_held(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    monkeypatch.setattr("nanwatch.watching.let_go.SHARE", 1e-9)
+    model = Wide()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=mode == "device")
+    watch(model, optimizer, mode=mode, policy="raise", audit_seconds=0.0, audit_share=0.0)
+    with pytest.raises(nanwatch.NonFiniteError) as caught:
+        Run(model, optimizer, bad_from=3).steps(7)
+    incident = caught.value.incident
+    assert (incident.step, incident.birth.op) == (3, "aten.log.default")
+    assert incident.cause.certainty == "proved"
+
+
+def test_micro_batches_whose_outputs_are_not_held(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bad one of three is left out, as if it had never come."""
+    monkeypatch.setattr("nanwatch.watching.let_go.SHARE", 1e-9)
+
+    def trained(comes: bool) -> list[Tensor]:
+        model = Wide()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        session = watch(model, optimizer, policy="skip", mode="host", audit_seconds=0.0, audit_share=0.0)
+        for step in range(4):
+            optimizer.zero_grad()
+            for part in range(3):
+                is_bad = step == 2 and part == 1
+                if comes or not is_bad:
+                    x = batch(3 * step + part) * (float("nan") if is_bad else 1.0)
+                    model(x).square().mean().backward()
+            optimizer.step()
+        session.close()
+        assert len(session.incidents) == comes
+        return [p.detach() for p in model.parameters()]
+
+    assert all(map(torch.equal, trained(False), trained(True)))
+
+
 def test_what_the_program_keeps_stays_on_the_tape(watch: Watch) -> None:
     model = Wide(CONTAINERS["dict"])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

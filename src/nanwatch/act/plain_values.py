@@ -24,17 +24,18 @@ NUMERIC = "biufc"
 
 
 class Taken:
-    """The tensors of a state, copied to the host, by name; and the keys of what could not be taken."""
+    """The tensors of a state, copied to the host, by name; and the keys of what could not be taken. The
+    copies are made all at once, in the end: one by one they would cost twice as much."""
 
     def __init__(self, spare: dict[str, Tensor] | None = None) -> None:
         self._spare = spare or {}
         """Copies of an earlier state that nobody needs: new memory costs more than the copying."""
         self.tensors: dict[str, Tensor] = {}
         self.left_out: list[str] = []
-        self._pending: set[torch.device] = set()
+        self._sources: list[Tensor] = []
 
     def outline(self, value: Any, name: str) -> Any:
-        """The outline of a value; its tensors are copied on the way."""
+        """The outline of a value; its tensors are noted on the way."""
         if value is None or type(value) in (bool, int, float, str):
             return value
         kind = type(value).__name__
@@ -50,28 +51,24 @@ class Taken:
             return self._tensor(value, inner, name)
         return self._small(value, name)
 
-    def wait(self) -> None:
-        """Until the copies hold what they were made of."""
-        for device in self._pending:
+    def copy(self) -> None:
+        """Of all tensors noted: afterwards the program may change them."""
+        sources, self._sources = self._sources, []
+        if sources:
+            with plain_dispatch():  # a mode of the program, or our own tracer, must not see it
+                torch._foreach_copy_(list(self.tensors.values()), sources, non_blocking=True)
+        for device in {t.device for t in sources if t.is_cuda}:
             torch.cuda.current_stream(device).synchronize()
-        self._pending.clear()
 
     def _tensor(self, value: Tensor, inner: list[Tensor], name: str) -> Any:
         names = []
         for tensor in inner:
             while name in self.tensors:  # a wrapper has several; keys may differ and look the same
                 name += "'"
-            self.tensors[name] = self._on_host(tensor, self._spare.get(name))
+            self.tensors[name] = _host_memory(tensor, self._spare.get(name))
+            self._sources.append(tensor)
             names.append(name)
         return {"tensor": names, "wrapped": inner[0] is not value, "device": str(inner[0].device)}
-
-    def _on_host(self, tensor: Tensor, copy: Tensor | None) -> Tensor:
-        with plain_dispatch():  # a mode of the program, or our own tracer, must not see it
-            if copy is None or not fits([copy], [tensor]):
-                copy = torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda, requires_grad=False)
-            if tensor.is_cuda:
-                self._pending.add(tensor.device)
-            return copy.copy_(tensor, non_blocking=tensor.is_cuda)
 
     def _small(self, value: Any, name: str) -> Any:
         if isinstance(value, bytes):
@@ -86,6 +83,14 @@ class Taken:
             return {type(value).__name__: str(value).removeprefix("torch.")}
         self.left_out.append(f"{name} ({type(value).__name__})")
         return {"left out": name}
+
+
+def _host_memory(tensor: Tensor, spare: Tensor | None) -> Tensor:
+    """For a copy of the tensor."""
+    if spare is not None and spare.shape == tensor.shape and spare.dtype is tensor.dtype:
+        return spare
+    with plain_dispatch():
+        return torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda, requires_grad=False)
 
 
 class Putter:

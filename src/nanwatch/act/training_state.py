@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import json
 import math
-import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,7 +26,7 @@ from nanwatch.messages import say
 from nanwatch.replay.blame import looks_like_mask
 from nanwatch.tensors import is_finite, norms_by_device, numbers
 from nanwatch.watching.module_state import tensor_of
-from nanwatch.watching.randomness import Rng, numpy_state
+from nanwatch.watching.randomness import Rng, numpy_state, python_state
 from nanwatch.watching.ranks import is_replicated
 
 
@@ -67,7 +66,7 @@ def take(objects: Sequence[Any], step: int, spare: dict[str, Tensor] | None = No
         in_modules = {id(p) for o in objects if isinstance(o, nn.Module) for p in o.parameters()}
         parts = [_outline_of(o, f"{i}.{_class_of(o)}", taken, in_modules) for i, o in enumerate(objects)]
         outline = {"objects": parts, "random": taken.outline(_random_now(), "random")}
-        taken.wait()
+        taken.copy()
     return State(step, outline, taken.tensors, taken.left_out)
 
 
@@ -238,7 +237,9 @@ def _load_all(pairs: list[tuple[dict[str, Any], Any]], putter: Putter) -> None:
         for part, thing in pairs:
             now = thing.state_dict()
             taken = Taken()
-            before.append((thing, Putter(taken.tensors).value(taken.outline(now, ""), now, in_place=False)))
+            outline = taken.outline(now, "")
+            taken.copy()
+            before.append((thing, Putter(taken.tensors).value(outline, now, in_place=False)))
             thing.load_state_dict(putter.value(part["state"], now, in_place=False))
     except Exception as error:
         for thing, state in before:
@@ -255,7 +256,7 @@ def _load_all(pairs: list[tuple[dict[str, Any], Any]], putter: Putter) -> None:
 
 def _random_now() -> dict[str, Any]:
     torchs = Rng.now()
-    return {"cpu": torchs.cpu, "cuda": torchs.cuda, "python": random.getstate(), "numpy": numpy_state()}
+    return {"cpu": torchs.cpu, "cuda": torchs.cuda, "python": python_state(), "numpy": numpy_state()}
 
 
 def _put_random(saved: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What a finished step made is let go when its tape alone still holds it: a model may return gigabytes.
+"""What a step made is let go when its tape alone still holds it: a model may return gigabytes.
 
 The tape keeps its shape: a stand-in without memory takes the place of each, wherever the tape has it, and
 counts as changed since. A replay makes the real one again.
@@ -6,8 +6,11 @@ counts as changed since. A replay makes the real one again.
 
 from __future__ import annotations
 
+import functools
+import math
+import os
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -16,6 +19,8 @@ from torch import Tensor
 from nanwatch.watching.tape import Entry, Tape, tensors_in
 
 LARGE_BYTES = 2**24
+SHARE = 1 / 16
+"""Of a device's memory: so much may be held for a step that may turn out to be bad."""
 NO_VERSION = -3
 """Less a version: one that no tensor has. (Twice less gives the version again.)"""
 
@@ -33,6 +38,26 @@ def let_go(tape: Tape) -> bool:
     if alive:
         _put_in_place(tape, alive)
     return not alive
+
+
+def are_too_much(tapes: Iterable[Tape]) -> bool:
+    """Whether what they hold is too large a share of the memory it is in."""
+    held: dict[torch.device, int] = {}
+    for tape in tapes:
+        for tensor in tape.made.values():
+            if _is_large(tensor):
+                held[tensor.device] = held.get(tensor.device, 0) + tensor.nbytes
+    return any(count > SHARE * _memory_of(device) for device, count in held.items())
+
+
+@functools.cache
+def _memory_of(device: torch.device) -> float:
+    """In bytes."""
+    if device.type == "cuda":
+        return float(torch.cuda.get_device_properties(device).total_memory)
+    if device.type == "cpu" and hasattr(os, "sysconf"):
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    return math.inf
 
 
 def _is_large(tensor: Tensor) -> bool:

@@ -15,7 +15,7 @@ from torch import nn
 
 from nanwatch.messages import say
 from nanwatch.watching.contents import after_the_call, contents_of, free_variables
-from nanwatch.watching.let_go import let_go
+from nanwatch.watching.let_go import are_too_much, let_go
 from nanwatch.watching.module_state import Changing, note_everything, note_what_changes, what_changed
 from nanwatch.watching.randomness import Rng, states_of
 from nanwatch.watching.stack import take_stack
@@ -80,16 +80,18 @@ class Recorder:
             tape.step -= steps
 
     def let_go(self, first_unjudged: Callable[[], int | None]) -> None:
-        """Large things that finished tapes alone hold, of steps that are known to have been good."""
+        """Large things that tapes alone hold: those of steps that are known to have been good, and all of
+        them where they would fill the memory."""
         waiting = [tape for tape in self.finished if not tape.slim]
         if waiting:
             first = first_unjudged()
             for tape in waiting:
                 if first is None or tape.step < first:
-                    try:
-                        tape.slim = let_go(tape)
-                    except Exception:  # then it holds what it holds: nothing else depends on it
-                        tape.slim = True
+                    tape.slim = _let_go(tape)
+        held = [*(tape for tape in waiting if not tape.slim), self.tape]
+        if are_too_much(held):
+            for tape in held:
+                _let_go(tape)
 
     def of_gradients(self) -> tuple[Tape, tuple[Tape, ...]]:
         """The tape that made the gradients which are there now, and those before it. An update that follows
@@ -258,6 +260,13 @@ class Recorder:
         entry = Entry("backward", call, args, kwargs, take_stack(frame), Context.now())
         self.tape.add(entry)
         return entry
+
+
+def _let_go(tape: Tape) -> bool:
+    try:
+        return let_go(tape)
+    except Exception:  # then it holds what it holds: nothing else depends on it
+        return True
 
 
 def _small_copy(target: Any) -> torch.Tensor | None:
