@@ -244,19 +244,14 @@ class Session:
         together = trouble.parts and bool(self.watcher.lockstep.groups)
         decided = self._decide_together(trouble, can_skip) if together else None
         if len(self.incidents) >= MOST_LOCATED and not trouble.scaler_search:
-            if decided is None:
-                decided = self._decide(trouble.step, can_skip, damaged)
-                micro_batches.keep(trouble, decided, self.watcher)
-            return decided
+            decided = decided or self._decide_alone(trouble, can_skip, damaged)
+            if decided != "raise":  # the one that stops the program is located, whatever its number
+                return decided
         located = located or locate(trouble, self.watcher.calls)
         if located is None:
             return None
         damaged = damaged or (trouble.damage is None and located.phase == "weights")
-        if trouble.seen_in == "checkpoint":
-            decided = self._decide_on_checkpoint()
-        elif decided is None:
-            decided = self._decide(trouble.step, can_skip, damaged)
-            micro_batches.keep(trouble, decided, self.watcher)
+        decided = decided or self._decide_alone(trouble, can_skip, damaged)
         if decided in ("skip", "observe") and damaged and self.policy.holds_back:
             located.notes.append(say("watch.skipping_helps_nothing"))
         located.notes += micro_batches.said_of(trouble, decided, self.watcher)
@@ -266,6 +261,13 @@ class Session:
         if decided == "raise":
             self.stopped_by_incident = True
             raise NonFiniteError(sentence_of(incident, path), incident)
+        return decided
+
+    def _decide_alone(self, trouble: Trouble, can_skip: bool, damaged: bool) -> str:
+        if trouble.seen_in == "checkpoint":
+            return self._decide_on_checkpoint()
+        decided = self._decide(trouble.step, can_skip, damaged)
+        micro_batches.keep(trouble, decided, self.watcher)
         return decided
 
     def _decide(self, step: int, can_skip: bool, damaged: bool = False) -> str:

@@ -17,7 +17,7 @@ from nanwatch.replay.again import Changes
 from nanwatch.replay.trace import Op
 from nanwatch.tensors import numbers
 from nanwatch.watching.module_calls import Scope
-from nanwatch.watching.randomness import Rng
+from nanwatch.watching.randomness import drawn_again
 from nanwatch.watching.storages import key_of
 from nanwatch.watching.tape import Entry, map_tensors, tensors_in, version_of
 from nanwatch.watching.torch_functions import changes_its_input, written_to
@@ -111,12 +111,8 @@ class _Repetition:
         """Identity of a copy -> that of what it is a copy of."""
 
     def of(self, entries: list[Entry]) -> Lineage:
-        rng = Rng.now()
-        try:
-            for entry in entries:
-                self._make(entry)
-        finally:
-            rng.put_back()
+        for entry in entries:
+            self._make(entry)
         return self._witness.lineage
 
     def _make(self, entry: Entry) -> None:
@@ -124,11 +120,9 @@ class _Repetition:
             self._copies[id(written_to(entry.args, entry.kwargs))] = entry.before.clone()
         self._witness.base = entry.stack
         self._witness.boundary = sys._getframe()
-        if entry.rng is not None:
-            entry.rng.put_back()
         try:
             args, kwargs = map_tensors(entry.args, self._copy), map_tensors(entry.kwargs, self._copy)
-            with torch.no_grad(), self._witness:
+            with drawn_again(entry.rng, entry.generators), torch.no_grad(), self._witness:
                 made = entry.call(*args, **kwargs)
         except Exception:
             return

@@ -24,7 +24,7 @@ from nanwatch.replay.tracer import OpTracer, measurable
 from nanwatch.replay.untouched import Untouched
 from nanwatch.tensors import is_finite
 from nanwatch.watching.module_calls import ModuleCalls, Scope
-from nanwatch.watching.randomness import Rng
+from nanwatch.watching.randomness import drawn_again
 from nanwatch.watching.ranks import is_replicated
 from nanwatch.watching.tape import Entry, Tape, map_tensors
 from nanwatch.watching.torch_functions import written_to
@@ -179,17 +179,12 @@ def call_again(
         return copies.setdefault(id(tensor), tensor.detach().clone())
 
     tracer.boundary = sys._getframe()
-    rng = Rng.now()
     try:
-        if entry.rng is not None:
-            entry.rng.put_back()
         args, kwargs = map_tensors(entry.args, copy_of), map_tensors(entry.kwargs, copy_of)
-        with torch.no_grad(), tracer:
+        with drawn_again(entry.rng, entry.generators), torch.no_grad(), tracer:
             entry.call(*args, **kwargs)
     except Exception:
         return None
-    finally:
-        rng.put_back()
     return next((op for op in tracer.trace.ops.values() if op.makes_nan or op.makes_inf), None)
 
 

@@ -19,9 +19,10 @@ from nanwatch.replay.tracer import OpTracer
 from nanwatch.tensors import is_finite
 from nanwatch.watching.contents import Held, held_by, put_contents
 from nanwatch.watching.module_calls import ModuleCalls
-from nanwatch.watching.module_state import attribute_of, put_attribute, put_value, tensor_of
+from nanwatch.watching.module_state import attribute_of, put_attribute, tensor_of
 from nanwatch.watching.randomness import GeneratorState, Rng
 from nanwatch.watching.tape import Entry, Tape, given_to, tensors_in
+from nanwatch.watching.values import put_value
 
 Part = list[Entry]
 
@@ -52,10 +53,10 @@ class GoodParts:
                     parameter.grad = gradient
                 else:
                     parameter.grad.copy_(gradient)
+            for owner, name, value in self.attributes:  # first: a batch may stand in the place of a buffer
+                put_attribute(owner, name, value)
             for owner, name, value in self.buffers:
                 put_value(tensor_of(owner, name), value)
-        for owner, name, value in self.attributes:
-            put_attribute(owner, name, value)
         put_contents(self.containers)
         for generator, state in self.generators:
             generator.set_state(state)
@@ -132,7 +133,7 @@ def made_without(
         named = {(id(o), n): (o, n) for e in every for o, n, _ in e.attributes}
         found.attributes = [(o, n, attribute_of(o, n)) for o, n in named.values()]
         found.generators = [(g, g.get_state()) for e in every if e.kind == "module" for g, _ in e.generators]
-        found.containers = held_by(held[0] for e in every for held in e.containers)
+        found.containers = held_by([[held[0] for e in every for held in e.containers]])
 
     changes = Changes(tracer=_Untraced, draws_on=True, begins_with=every, at_end=keep)
     again = run_again(some, earlier, calls, False, changes)

@@ -4,6 +4,7 @@ again from where the step began: as if the batch had never come."""
 
 from __future__ import annotations
 
+import copyreg
 import weakref
 from collections import Counter
 from collections.abc import Callable
@@ -19,10 +20,13 @@ from nanwatch.tensors import is_finite
 from nanwatch.watching.about_models import living
 from nanwatch.watching.made_anew import carried_on
 from nanwatch.watching.storages import key_of
-from nanwatch.watching.tape import Tape
+from nanwatch.watching.tape import Tape, given_to, tensors_in
+from nanwatch.watching.torch_functions import written_to
 
 if TYPE_CHECKING:
     from nanwatch.watching.watcher import Watcher
+
+NEW_OBJECT = vars(copyreg)["__newobj__"]
 
 
 class Aftermath:
@@ -35,8 +39,12 @@ class Aftermath:
         are else."""
         self._written: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         """id -> a tensor that the program has changed since, and what it held."""
+        self._set: list[tuple[torch.Tensor, torch.Tensor]] = []
+        """Tensors whose `.data` it has set anew since, and to what."""
         self._weights: set[int] = set()
         """The memory of the weights, and of the statistics beside them."""
+        self._left_out = -1
+        """The step."""
         self._averaged: weakref.WeakKeyDictionary[AveragedModel, dict[int, int]] = weakref.WeakKeyDictionary()
         """An average -> how many updates each optimizer had made when it was last brought up to date."""
 
@@ -50,23 +58,27 @@ class Aftermath:
     def averaged(self, average: AveragedModel, made: dict[int, int]) -> None:
         self._averaged[average] = dict(made)
 
-    def begins(self, optimizer: Optimizer, weights: list[torch.Tensor], tape: Tape, updates: int) -> None:
-        """`updates`: how many this optimizer, of these weights, has made while it was watched."""
+    def begins(
+        self, optimizer: Optimizer, weights: list[torch.Tensor], tape: Tape, updates: int, anew: bool
+    ) -> None:
+        """`updates`: how many this optimizer, of these weights, has made while it was watched. `anew`: what
+        the step drew may be drawn again. (Not by a model that is given nothing: it draws its own batches.)"""
         first = next((e for e in tape.entries if e.kind == "module" and e.rng is not None), None)
-        if first is not None and first.rng is not None:
+        if anew and first is not None and first.rng is not None and given_to(first):
             first.rng.put_back()
+        self._left_out = tape.step
         held = self._still.setdefault(id(optimizer), [])
         for scheduler in _schedules_of(optimizer):
             since = _calls(scheduler) - self._called.get(scheduler, 0)
             if 2 * since >= updates:  # else it goes by epochs, and has nothing to do with this batch
-                held.append(_stand_still(scheduler, "step"))
+                held += _stand_still(scheduler, "step")
         mine = {id(p) for p in weights}
         shapes = Counter(p.shape for p in weights)
         by_epochs: list[torch.Tensor] = []
         for average in living(AveragedModel):
             seen = self._averaged.get(average)
             if seen is None or seen.get(id(optimizer), 0) == updates:
-                held.append(_stand_still(average, "update_parameters", lambda model: _has(model, mine)))
+                held += _stand_still(average, "update_parameters", lambda model: _has(model, mine))
                 if Counter(p.shape for p in average.parameters()) == shapes:
                     mine.update(map(id, average.parameters()))  # there may be an average of this one
             else:
@@ -96,9 +108,23 @@ class Aftermath:
             list(carried_on(recorder.tape, recorder.finished[-1], self._weights)) if recorder.finished else []
         )
         written, self._written = self._written, {}
-        for tensor, before in (*anew, *written.values()):
+        averages = self._filled_from_weights()
+        for tensor, before in (*anew, *(pair for pair in written.values() if key_of(pair[0]) in averages)):
             with torch.inference_mode() if tensor.is_inference() else torch.no_grad():
                 tensor.copy_(before)
+
+    def _filled_from_weights(self) -> set[int]:
+        """The memory that the program has written since, with something that came of a weight."""
+        filled = set(self._weights)
+        tapes = (t for t in (*self._watcher.recorder.finished, self._watcher.recorder.tape))
+        for entry in (e for tape in tapes if tape.step > self._left_out for e in tape.entries):
+            if any(key_of(t) in filled for t in given_to(entry)):
+                filled.update(key_of(t) for t, _ in entry.made)
+                if entry.kind == "write":
+                    filled.update(map(key_of, tensors_in(written_to(entry.args, entry.kwargs))))
+        filled.update(key_of(tensor) for tensor, source in self._set if key_of(source) in filled)
+        self._set.clear()
+        return filled - self._weights
 
     def over(self) -> None:
         self.model_called()
@@ -111,12 +137,13 @@ class Aftermath:
         """What is changed in place now and looks like a weight, or all of them in a vector, but is none and
         no gradient: a moving average of them, be it in another precision, unless it goes by epochs."""
         shapes = {p.shape for p in weights} | {torch.Size([sum(p.numel() for p in weights)])}
-        others = {id(t) for p in weights for t in (p, p.grad) if t is not None}
-        moves_on = {key_of(t) for t in by_epochs}
+        gradients = {key_of(p.grad) for p in weights if p.grad is not None}
+        others = gradients | self._weights | {key_of(t) for t in by_epochs}
 
-        def on_write(tensor: torch.Tensor) -> None:
-            known = id(tensor) in others or id(tensor) in self._written or tensor.is_inference()
-            known = known or key_of(tensor) in moves_on
+        def on_write(tensor: torch.Tensor, source: Any = None) -> None:
+            if isinstance(source, torch.Tensor):
+                self._set.append((tensor, source))
+            known = id(tensor) in self._written or tensor.is_inference() or key_of(tensor) in others
             if not known and tensor.shape in shapes and tensor.is_floating_point() and is_finite(tensor):
                 self._written[id(tensor)] = (tensor, tensor.detach().clone())
 
@@ -149,10 +176,12 @@ def _has(model: Any, weights: set[int]) -> bool:
 
 def _stand_still(
     thing: Any, method: str, concerned: Callable[[Any], bool] = lambda given: True
-) -> tuple[Any, type]:
+) -> list[tuple[Any, type]]:
     """The next call of this method does nothing. A class of its own for that time: what is put on the object
     itself would be in its state_dict. `concerned`: whether it is about this update, by what it is given."""
     kind = type(thing)
+    if "_stands_still" in vars(kind):
+        return []
 
     def nothing(thing: Any, *args: Any, **kwargs: Any) -> Any:
         thing.__class__ = kind
@@ -160,5 +189,18 @@ def _stand_still(
             return None
         return getattr(thing, method)(*args, **kwargs)
 
-    thing.__class__ = type(kind.__name__, (kind,), {method: nothing, "__module__": kind.__module__})
-    return thing, kind
+    def reduced(thing: Any, protocol: Any) -> Any:
+        """A copy, or what is in a file, is of its usual class."""
+        still = type(thing)
+        thing.__class__ = kind
+        try:
+            made_by, given, *more = thing.__reduce_ex__(protocol)
+        finally:
+            thing.__class__ = still
+        if made_by is NEW_OBJECT and given == (kind,):  # only for what is of that class now
+            made_by, given = copyreg._reconstructor, (kind, object, None)  # type: ignore[attr-defined]
+        return made_by, given, *more
+
+    own = {method: nothing, "__reduce_ex__": reduced, "__module__": kind.__module__, "_stands_still": True}
+    thing.__class__ = type(kind.__name__, (kind,), own)
+    return [(thing, kind)]

@@ -18,11 +18,14 @@ import torch
 
 from nanwatch.watching.stack import is_library
 from nanwatch.watching.tape import PLAIN, map_tensors
+from nanwatch.watching.values import Value, is_small
 
 MOST_LOOKED_AT = 500
 """Values looked at in the arguments of one call."""
 LONGEST = 10_000
 """Containers with more in them are not copied."""
+MOST_BYTES = 2**26
+"""Of tensors in containers, for one call."""
 
 _NOTHING = object()
 KEYED = (dict, OrderedDict, defaultdict)
@@ -116,10 +119,16 @@ def _note(value: Any, contents: Contents) -> list[Any]:
 
 
 def _copy_of(container: Any) -> Any:
+    if isinstance(container, torch.Tensor):
+        return Value(container._version, container.detach().clone())
     return dict(container) if isinstance(container, dict) else container.copy()
 
 
 def _fill(container: Any, held: Any) -> None:
+    if isinstance(container, torch.Tensor):
+        with torch.no_grad():
+            container.copy_(held.copy)
+        return
     container.clear()
     container.extend(held) if isinstance(container, LISTED) else container.update(held)
 
@@ -129,17 +138,24 @@ Held = list[tuple[Any, Any]]
 
 
 def held_by(values: Iterable[Any], most: int = LONGEST) -> Held:
-    """What the containers among these values hold, and those in them: dicts, lists, sets, and the attributes
-    of objects of the program's own classes; all in all no more than `most` things. Of exactly these types:
-    nothing of the program's own is run here."""
+    """What the containers among these values hold, and those in them: dicts, lists, sets, the attributes of
+    objects of the program's own classes, and small tensors in them; all in all no more than `most` things. Of
+    exactly these types: nothing of the program's own is run here."""
     found: Held = []
     seen: set[int] = set()
-    waiting = list(values)
+    waiting = [value for value in values if not isinstance(value, torch.Tensor)]
+    room = MOST_BYTES
     while waiting and most > 0:
         value = waiting.pop()
-        if issubclass(type(value), _NO_CONTAINERS) or id(value) in seen:
+        if id(value) in seen:
             continue
         seen.add(id(value))
+        if is_small(value) and not value.is_inference() and not value.is_meta and value.nbytes <= room:
+            most, room = most - 1, room - value.nbytes
+            found.append((value, _copy_of(value)))
+            continue
+        if issubclass(type(value), _NO_CONTAINERS):
+            continue
         container = _container(value)
         if container is None or len(container) > most:
             continue
@@ -154,21 +170,21 @@ _NO_CONTAINERS = (torch.Tensor, torch.nn.Module, numpy.ndarray, *PLAIN)
 
 def _container(value: Any) -> Any:
     kind = type(value)
-    if kind in CONTAINERS:
-        return value
-    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
-    if file is None or is_library(file) or callable(value):
-        return None
     try:
+        if kind in CONTAINERS:
+            return value
+        file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+        if file is None or is_library(file) or callable(value):
+            return None
         attributes = object.__getattribute__(value, "__dict__")
-    except AttributeError:
+    except Exception:  # a class that cannot be hashed, or whose `__dict__` is a property
         return None
     return attributes if type(attributes) is dict else None
 
 
 def changed(held: Iterable[tuple[Any, Any]]) -> Held:
     """Those of the containers that hold something else now."""
-    return [(container, before) for container, before in held if not _holds(container, before)]
+    return [(container, before) for container, before in held if not holds(container, before)]
 
 
 def put_contents(held: Held) -> None:
@@ -184,11 +200,18 @@ def after_the_call(held: Iterable[tuple[Any, ...]]) -> list[Changed]:
     return [(container, before, _copy_of(container)) for container, before in changed(h[:2] for h in held)]
 
 
+def renewed(held: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What it holds now is what the call has left."""
+    container, before, after = held
+    return held if holds(container, after) else (container, before, _copy_of(container))
+
+
 def undo(container: Any, before: Any, after: Any) -> None:
     """As if that call had not been made; what others have done to the container since stays."""
+    if isinstance(container, torch.Tensor) or holds(container, after):
+        _fill(container, before)
+        return
     if not isinstance(container, dict):
-        if _holds(container, after):
-            _fill(container, before)
         return
     for key in {**before, **after}:
         was, then = before.get(key, _NOTHING), after.get(key, _NOTHING)
@@ -199,11 +222,15 @@ def undo(container: Any, before: Any, after: Any) -> None:
                 container[key] = was
 
 
-def _holds(container: Any, before: Any) -> bool:
+def holds(container: Any, before: Any) -> bool:
+    """Whether it still holds the same, in the same order."""
+    if isinstance(container, torch.Tensor):
+        return bool(container._version == before.version)
     if len(container) != len(before):
         return False
     if isinstance(container, dict):
-        return all(before.get(key, _NOTHING) is value for key, value in list(container.items()))
+        now, then = list(container.items()), before.items()
+        return all(k is key and v is value for (k, v), (key, value) in zip(now, then, strict=False))
     if isinstance(container, set):
         return bool(container == before)
     return all(map(operator.is_, list(container), before))

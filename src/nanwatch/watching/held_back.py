@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +19,41 @@ HANDED_ON = (
     "_optimizer_step_post_hooks",
     "found_inf",
     "grad_scale",
+    "state",
 )
 """Attributes of an optimizer that are not its own memory."""
+
+
+def held_back(optimizer: Optimizer) -> EmptyGroups | Copies:
+    """Until it is done. torch's own optimizers do nothing when they find nothing to update; others may keep
+    a list of the weights elsewhere, or need at least one: they make their step, and it is undone."""
+    if not type(optimizer).__module__.startswith("torch."):
+        with contextlib.suppress(Exception):  # no memory for copies, say
+            copies = Copies.of(optimizer)
+            copies.stand_still()
+            return copies
+    return EmptyGroups.of(optimizer)
+
+
+@dataclass
+class OwnMemory:
+    """The attributes of an optimizer, and what is in them."""
+
+    optimizer: Optimizer
+    attributes: dict[str, Any]
+    held: Held
+
+    @staticmethod
+    def of(optimizer: Optimizer) -> OwnMemory:
+        own = {name: value for name, value in vars(optimizer).items() if name not in HANDED_ON}
+        return OwnMemory(optimizer, own, held_by([own]))
+
+    def put_back(self) -> None:
+        put_contents(self.held)
+        now = vars(self.optimizer)
+        now.update(self.attributes)
+        for name in [n for n in now if n not in self.attributes and n not in HANDED_ON]:
+            del now[name]  # what it has made for the first time
 
 
 @dataclass
@@ -29,49 +64,70 @@ class EmptyGroups:
     optimizer: Optimizer
     groups: list[dict[str, Any]]
     told: list[tuple[int, Any]]
-    attributes: dict[str, Any]
-    held: Held
+    memory: OwnMemory
 
     @staticmethod
     def of(optimizer: Optimizer) -> EmptyGroups:
         told = optimizer._optimizer_step_post_hooks
-        own = {name: value for name, value in vars(optimizer).items() if name not in HANDED_ON}
-        held = EmptyGroups(optimizer, optimizer.param_groups, list(told.items()), own, held_by(own.values()))
+        held = EmptyGroups(optimizer, optimizer.param_groups, list(told.items()), OwnMemory.of(optimizer))
         optimizer.param_groups = [{**group, "params": []} for group in held.groups]
         told.clear()
         return held
 
     def give_back(self) -> None:
-        optimizer = self.optimizer
-        optimizer.param_groups = self.groups
-        optimizer._optimizer_step_post_hooks.update(self.told)
-        put_contents(self.held)
-        vars(optimizer).update(self.attributes)
-        for name in [n for n in vars(optimizer) if n not in self.attributes and n not in HANDED_ON]:
-            del vars(optimizer)[name]  # what it has made for the first time
+        self.optimizer.param_groups = self.groups
+        self.optimizer._optimizer_step_post_hooks.update(self.told)
+        self.memory.put_back()
 
 
 @dataclass
 class Copies:
-    """For an optimizer that calls the model itself, in the middle of its step (LBFGS): all that the step
-    may change, as it was before."""
+    """All that a step may change, as it was before: for an optimizer that calls the model in the middle of it
+    (LBFGS), or is not torch's own."""
 
     optimizer: Optimizer
     weights: list[tuple[torch.Tensor, torch.Tensor]]
     state: dict[Any, Any]
+    groups: list[tuple[dict[str, Any], dict[str, Any]]]
+    told: list[tuple[int, Any]]
+    memory: OwnMemory
 
     @staticmethod
     def of(optimizer: Optimizer) -> Copies:
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        weights = [(p, p.detach().clone()) for p in parameters]
-        return Copies(optimizer, weights, {p: _copied(state) for p, state in optimizer.state.items()})
+        kept = {id(p): p for p in parameters}
+        return Copies(
+            optimizer,
+            [(p, p.detach().clone()) for p in parameters],
+            {key: _copied(state, kept) for key, state in optimizer.state.items()},
+            [
+                (group, {name: _copied(value, kept) for name, value in group.items() if name != "params"})
+                for group in optimizer.param_groups
+            ],
+            list(optimizer._optimizer_step_post_hooks.items()),
+            OwnMemory.of(optimizer),
+        )
 
-    def put_back(self) -> None:
+    def stand_still(self) -> None:
+        """Gradients of zero, and nobody is told of an update."""
+        self.optimizer._optimizer_step_post_hooks.clear()
+        with torch.no_grad():
+            for weight, _ in self.weights:
+                if weight.grad is not None:
+                    weight.grad.zero_()
+
+    def give_back(self) -> None:
         with torch.no_grad():
             for weight, before in self.weights:
                 weight.copy_(before)
+        self.memory.put_back()
+        self.optimizer._optimizer_step_post_hooks.update(self.told)
         self.optimizer.state.clear()
         self.optimizer.state.update(self.state)
+        for group, settings in self.groups:
+            group.update(settings)
+            for name in [n for n in group if n not in settings and n != "params"]:
+                del group[name]
 
 
 def replace_by_zero(tensors: Iterable[torch.Tensor]) -> None:
@@ -82,12 +138,18 @@ def replace_by_zero(tensors: Iterable[torch.Tensor]) -> None:
                 torch.nan_to_num(tensor, 0.0, 0.0, 0.0, out=tensor)
 
 
-def _copied(value: Any) -> Any:
-    """Tensors cloned, containers rebuilt, anything else as it is."""
+def _copied(value: Any, kept: dict[int, Any]) -> Any:
+    """Tensors cloned, containers rebuilt, objects copied with what is in them, but for what is `kept` by its
+    id; what cannot be copied as it is."""
+    if id(value) in kept or value is None or isinstance(value, (bool, int, float, str)):
+        return value
     if isinstance(value, torch.Tensor):
         return value.detach().clone()
-    if isinstance(value, dict):
-        return {key: _copied(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_copied(item) for item in value]
-    return value
+    if type(value) is dict:
+        return {key: _copied(item, kept) for key, item in value.items()}
+    if type(value) is list:
+        return [_copied(item, kept) for item in value]
+    try:
+        return copy.deepcopy(value, dict(kept))
+    except Exception:
+        return value

@@ -1,6 +1,7 @@
 """What calling a module changes in it: learned from its first call, and copied before each later one.
 
-A buffer, or a tensor that is a plain attribute, is changed in place; another attribute is set anew.
+A buffer, or a tensor that is a plain attribute, is changed in place, or another one takes its place, as that
+of any attribute.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.nn.modules.lazy import LazyModuleMixin
 
 from nanwatch.watching.contents import changed, held_by, undo
 from nanwatch.watching.randomness import states_of
 from nanwatch.watching.tape import Entry
+from nanwatch.watching.values import is_plain, is_small, put_value
 
 FIRST_COPY_BYTES = 2**30
 """Tensors are copied before a module's first call, to learn which of them it changes, up to this size."""
@@ -26,11 +27,12 @@ FIRST_COPY_BYTES = 2**30
 MOST_HELD = 1000
 """Things in the lists, dicts and objects of a model that are noted before each call."""
 
-SMALL_BYTES = 2**20
-"""Tensors that calls set anew are copied, too, up to this size."""
+MOST_LOOKS = 3
+"""Calls of a module that make something new in it, and are no lesson yet."""
 
 MISSING = object()
-_is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+LAZY = -1
+"""In the place of a number of parameters: not known yet."""
 OF_EVERY_MODULE = frozenset(nn.Module().__dict__)
 
 
@@ -43,6 +45,8 @@ class Changing:
     containers: list[tuple[weakref.ref[nn.Module], str]]
     generators: list[torch.Generator]
     """Generators of its own, which it may draw from."""
+    is_all: bool
+    """Else the call has made something new, which the next one may change."""
 
     @property
     def anything(self) -> bool:
@@ -65,35 +69,29 @@ def put_tensor(owner: nn.Module, name: str, value: torch.Tensor | None) -> None:
         owner.__dict__[name] = value
 
 
-def put_value(tensor: torch.Tensor | None, value: torch.Tensor) -> None:
-    """Into the memory of a statistic. Not counted as a change: a graph that is still to be differentiated may
-    have saved it, and goes on."""
-    if tensor is not None and not tensor.is_inference() and tensor.shape == value.shape:
-        with _unsafe_preserve_version_counter(tensor):
-            tensor.copy_(value)
-
-
 def attribute_of(owner: nn.Module, name: str) -> Any:
     """A plain attribute, or a buffer."""
     return owner._buffers[name] if name in owner._buffers else owner.__dict__.get(name, MISSING)
 
 
 def put_attribute(owner: nn.Module, name: str, value: Any) -> None:
-    if name in owner._buffers:
+    if value is MISSING:
+        (owner._buffers if name in owner._buffers else owner.__dict__).pop(name, None)
+    elif name in owner._buffers:
         owner._buffers[name] = value
-    elif value is MISSING:
-        owner.__dict__.pop(name, None)
     else:
         owner.__dict__[name] = value
 
 
 def note_everything(entry: Entry, module: nn.Module) -> None:
     """Before a module's first call: all that it may change."""
-    entry.buffers = _copies(_tensors(module))
+    owners = every_module(module)
+    entry.buffers = _copies(_tensors(owners))
+    entry.owners = [(owner, LAZY if _is_still_lazy(owner) else len(owner._parameters)) for owner in owners]
     entry.attributes = [
         (owner, name, attribute_of(owner, name))
-        for owner in module.modules()
-        if not _is_still_lazy(owner)
+        for owner, parameters in entry.owners
+        if parameters is not LAZY
         for name in own_names(owner)
     ]
     values = [value for _, _, value in entry.attributes]
@@ -113,13 +111,14 @@ def note_what_changes(entry: Entry, changing: Changing) -> None:
     if changing.attributes:
         living = list(_living(changing.attributes))
         entry.attributes = [(owner, name, attribute_of(owner, name)) for owner, name in living]
-        small = [(owner, name) for owner, name in living if _is_small(attribute_of(owner, name))]
+        small = [(owner, name) for owner, name in living if is_small(attribute_of(owner, name))]
         entry.buffers = [*entry.buffers, *_copies(small)]  # what one call sets, another may change in place
 
 
 def what_changed(entry: Entry) -> Changing:
     """Of all that was noted before a module's first call; what did not change is forgotten."""
     noted, entry.containers = entry.attributes, changed(h[:2] for h in entry.containers)
+    appeared, has_grown = _what_appeared(entry)
     entry.attributes = [a for a in noted if attribute_of(a[0], a[1]) is not a[2]]
     named = {(id(owner), name) for owner, name, _ in entry.attributes}
     entry.buffers = [
@@ -134,13 +133,27 @@ def what_changed(entry: Entry) -> Changing:
         [(weakref.ref(owner), name) for owner, name, _ in found]
         for found in (entry.buffers, entry.attributes, filled)
     )
-    return Changing(tensors, attributes, containers, own)
+    if not has_grown:  # else it was built by this call, and stays so
+        entry.attributes += [(owner, name, MISSING) for owner, name in appeared]
+    entry.owners = ()
+    return Changing(tensors, attributes, containers, own, not appeared and not has_grown)
+
+
+def _what_appeared(entry: Entry) -> tuple[list[tuple[nn.Module, str]], bool]:
+    """Names that a module's first call has made, and whether it has made modules or weights."""
+    assert isinstance(entry.call, nn.Module)
+    then = {id(owner): parameters for owner, parameters in entry.owners}
+    now = every_module(entry.call)
+    has_grown = any(then.get(id(owner)) != len(owner._parameters) for owner in now)
+    known = {(id(owner), name) for owner, name, _ in entry.attributes}
+    names = ((owner, name) for owner in now if then.get(id(owner), LAZY) != LAZY for name in own_names(owner))
+    return [(owner, name) for owner, name in names if (id(owner), name) not in known], has_grown
 
 
 def put_state_back(entries: Iterable[Entry], numbers_too: bool = True) -> None:
     """BatchNorm's statistics, counters, generators and the like, as they were before these calls, the last
-    one first. What refuses to go back stays as it is. Without `numbers_too` only tensors: a model may count
-    through its own data, and would be given the same again."""
+    one first. What refuses to go back stays as it is. Without `numbers_too` only tensors: a model may draw
+    its own data, or count through it, and would be given the same again."""
     with torch.no_grad():
         for entry in entries:
             for owner, name, value in entry.attributes:
@@ -153,36 +166,40 @@ def put_state_back(entries: Iterable[Entry], numbers_too: bool = True) -> None:
             for held in entry.containers if numbers_too else ():
                 with contextlib.suppress(Exception):
                     undo(*held)
-            for generator, state in entry.generators if entry.kind == "module" else ():
+            for generator, state in entry.generators if numbers_too and entry.kind == "module" else ():
                 generator.set_state(state)
 
 
-def _is_small(value: Any) -> bool:
-    if not _is_plain(value) or value.requires_grad:
-        return False
-    return bool(value.numel() * value.element_size() <= SMALL_BYTES)
+def every_module(module: nn.Module) -> list[nn.Module]:
+    """Also those that it, or one in it, keeps in a plain list or dict, out of torch's sight."""
+    found = dict.fromkeys(module.modules())
+    waiting = list(found)
+    while waiting:
+        owner = waiting.pop()
+        kept = (v for v in list(owner.__dict__.values()) if type(v) in (list, tuple, dict))
+        for value in (v for k in kept for v in list(k.values() if type(k) is dict else k)[:MOST_HELD]):
+            if isinstance(value, nn.Module) and value not in found:
+                new = [m for m in value.modules() if m not in found]
+                found |= dict.fromkeys(new)
+                waiting += new
+    return list(found)
 
 
-def _is_plain(value: Any) -> bool:
-    if type(value) is not torch.Tensor or value.layout is not torch.strided or value.is_nested:
-        return False
-    return not _is_wrapped(value)
-
-
-def _tensors(module: nn.Module) -> Iterator[tuple[nn.Module, str]]:
-    for owner in module.modules():
+def _tensors(owners: Iterable[nn.Module]) -> Iterator[tuple[nn.Module, str]]:
+    for owner in owners:
         for name, buffer in owner._buffers.items():
             if buffer is not None and buffer.layout is torch.strided and not buffer.is_nested:
                 yield owner, name
         for name, value in owner.__dict__.items():
-            if _is_plain(value):
+            if is_plain(value):
                 yield owner, name
 
 
 def own_names(owner: nn.Module) -> list[str]:
-    """What a call may set: attributes of its own, and buffers that are not set yet."""
-    unset = [name for name, buffer in owner._buffers.items() if buffer is None]
-    return [name for name in owner.__dict__ if name not in OF_EVERY_MODULE] + unset
+    """What a call may set: attributes of its own, and buffers."""
+    return [name for name in owner.__dict__ if name not in OF_EVERY_MODULE] + [
+        n for n, _ in owner._buffers.items()
+    ]
 
 
 def _is_still_lazy(owner: nn.Module) -> bool:

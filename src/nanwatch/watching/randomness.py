@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import random
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,6 +61,23 @@ class Rng:
 def states_of(generators: Iterable[Any]) -> list[GeneratorState]:
     """The states of the torch.Generators among these values, of which nothing else is asked."""
     return [(g, g.get_state()) for g in generators if issubclass(type(g), torch.Generator)]
+
+
+@contextlib.contextmanager
+def drawn_again(rng: Rng | None, generators: Iterable[GeneratorState]) -> Iterator[None]:
+    """For a call that is made once more: it draws what it drew then, and nobody else notices."""
+    generators = list(generators)
+    now, theirs = Rng.now(), states_of(generator for generator, _ in generators)
+    try:
+        if rng is not None:
+            rng.put_back()
+        for generator, state in generators:
+            generator.set_state(state)
+        yield
+    finally:
+        now.put_back()
+        for generator, state in theirs:
+            generator.set_state(state)
 
 
 def python_state() -> Any:

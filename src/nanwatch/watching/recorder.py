@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import dropwhile
@@ -14,9 +14,15 @@ import torch
 from torch import nn
 
 from nanwatch.messages import say
-from nanwatch.watching.contents import after_the_call, contents_of, free_variables
+from nanwatch.watching.contents import after_the_call, contents_of, free_variables, holds, renewed
 from nanwatch.watching.let_go import are_too_much, let_go
-from nanwatch.watching.module_state import Changing, note_everything, note_what_changes, what_changed
+from nanwatch.watching.module_state import (
+    MOST_LOOKS,
+    Changing,
+    note_everything,
+    note_what_changes,
+    what_changed,
+)
 from nanwatch.watching.randomness import Rng, states_of
 from nanwatch.watching.stack import take_stack
 from nanwatch.watching.storages import key_of
@@ -53,6 +59,8 @@ class Known:
     draws_from_numpy: bool = False
     overwrites: bool = False
     """It has changed what it was given."""
+    looks: Counter[bool] = field(default_factory=Counter)
+    """training mode -> how often all that it may change was noted."""
 
 
 class Recorder:
@@ -65,8 +73,14 @@ class Recorder:
         self._say_once = say_once
         self._known: weakref.WeakKeyDictionary[nn.Module, Known] = weakref.WeakKeyDictionary()
         self._last_known: Known | None = None
-        self.on_write: Callable[[torch.Tensor], None] | None = None
-        """Told of every tensor of the program that is about to be changed in place."""
+        self.on_write: Callable[..., None] | None = None
+        """Told of every tensor of the program that is about to be changed in place, and of what its `.data`
+        is set to."""
+        self._backwards = 0
+        """How many are under way: one may be inside another."""
+        self._left_alone: list[tuple[Entry, list[bool]]] = []
+        """While a backward is under way: of each container that a call has changed, whether nobody else had
+        until then."""
         self.swaps: list[tuple[nn.Module, dict[str, Any]]] = []
         """The `functional_call`s under way: a module, and the weights it gets for this call."""
 
@@ -131,7 +145,7 @@ class Recorder:
         facts = facts_of(function)
         if facts.quiet:
             if self.on_write is not None and getattr(function, "__name__", "") == "__set__":
-                self.on_write(args[0])  # its .data, set anew
+                self.on_write(*args[:2])  # its .data, set anew
             return None
         kind = "op"
         if (facts.in_place or "out" in kwargs) and self._writes_from_outside(args, kwargs):
@@ -227,9 +241,12 @@ class Recorder:
         assert isinstance(entry.call, nn.Module)
         known = self.known_of(entry.call)
         if entry.training not in known.changing:
-            changing = known.changing[entry.training] = what_changed(entry)
-            if not changing.anything:
-                known.unchanging.add(entry.training)
+            changing = what_changed(entry)
+            known.looks[entry.training] += 1
+            if changing.is_all or known.looks[entry.training] >= MOST_LOOKS:
+                known.changing[entry.training] = changing
+                if not changing.anything:
+                    known.unchanging.add(entry.training)
         if entry.containers:
             entry.containers = after_the_call(entry.containers)
         if entry.attributes:
@@ -258,8 +275,28 @@ class Recorder:
         self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType
     ) -> Entry:
         entry = Entry("backward", call, args, kwargs, take_stack(frame), Context.now())
+        self._backwards += 1
+        if self._backwards == 1:  # else one inside another
+            self._left_alone = [
+                (e, [holds(container, after) for container, _, after in e.containers])
+                for e in self.tape.entries
+                if e.containers
+            ]
         self.tape.add(entry)
         return entry
+
+    def backward_done(self) -> None:
+        """Activation checkpointing calls parts of a model again: what that adds to a container belongs to the
+        call, too."""
+        self._backwards -= 1
+        if self._backwards:
+            return
+        for entry, left_alone in self._left_alone:
+            entry.containers = [
+                renewed(held) if alone else held
+                for held, alone in zip(entry.containers, left_alone, strict=True)
+            ]
+        self._left_alone = []
 
 
 def _let_go(tape: Tape) -> bool:

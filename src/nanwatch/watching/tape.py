@@ -103,6 +103,8 @@ class Entry:
     containers: Sequence[tuple[Any, ...]] = ()
     """(container, what it held before, and after) of the lists, dicts and the like that a model keeps and
     this call changes."""
+    owners: Sequence[tuple[torch.nn.Module, int]] = ()
+    """Until a module's first call is over: all modules in it, and how many parameters each had."""
     left: Sequence[tuple[torch.nn.Module, str, weakref.ref[torch.Tensor]]] = ()
     """(owner, name, value after) of those that hold a tensor."""
     training: bool = True

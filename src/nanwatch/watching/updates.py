@@ -14,7 +14,7 @@ from torch.optim.swa_utils import AveragedModel
 
 from nanwatch.tensors import is_finite, norm_and_verdict
 from nanwatch.watching.aftermath import Aftermath
-from nanwatch.watching.held_back import Copies, EmptyGroups, replace_by_zero
+from nanwatch.watching.held_back import Copies, EmptyGroups, held_back, replace_by_zero
 from nanwatch.watching.lasting_state import Damage, LastingState
 from nanwatch.watching.layers import facts_of
 from nanwatch.watching.module_state import put_state_back
@@ -49,8 +49,11 @@ class Updates:
         self._policy = policy
         self._device = DeviceSentinel()
         self._late_facts: dict[int, StepFacts] = {}
-        self._held: EmptyGroups | None = None
+        self._held: EmptyGroups | Copies | None = None
         self._copies: Copies | None = None
+        """Of an optimizer that calls the model itself, while its step is under way."""
+        self._inner: EmptyGroups | Copies | None = None
+        """Of another that it steps inside."""
         self.optimizers: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._made: dict[int, int] = {}
         """id of an optimizer -> how many updates it has made."""
@@ -97,6 +100,9 @@ class Updates:
     def begins(self, optimizer: Optimizer, args: Any, kwargs: Any, frame: Any) -> Any:
         """Returns the arguments to call the step with, or None for those it has."""
         watcher, now = self._watcher, self._watcher.now
+        if self._is_inside_a_skipped_one(optimizer):
+            self._inner = held_back(optimizer)
+            return None
         on_device = self.on_device(optimizer)
         watcher.lockstep.step_begins(on_device)
         if self._held is not None:
@@ -121,8 +127,18 @@ class Updates:
         watcher.trace_the_update()
         return replaced
 
+    def _is_inside_a_skipped_one(self, optimizer: Optimizer) -> bool:
+        """Whether an optimizer whose closure went bad calls this one to make its update."""
+        copies = self._copies
+        return copies is not None and copies.optimizer is not optimizer and "skip" in self._step.events
+
     def done(self, optimizer: Optimizer) -> None:
         watcher, now = self._watcher, self._watcher.now
+        if self._inner is not None:
+            inner, self._inner = self._inner, None
+            inner.give_back()
+            if inner.optimizer is optimizer:
+                return
         verdict = now.verdict
         if self._held is not None:
             self.give_back()
@@ -288,13 +304,15 @@ class Updates:
         watcher = self._watcher
         watcher.event("skip")
         self._left_out = watcher.recorder.step_of_gradients()
-        put_state_back(reversed(watcher.recorder.tape.entries), self._may_be_given_anew())
+        anew = self._may_be_given_anew()
+        put_state_back(reversed(watcher.recorder.tape.entries), anew)
         watcher.scaling.stand_still()
         made = self._made.get(id(optimizer), 0)
-        self.aftermath.begins(optimizer, weights, watcher.recorder.tape, made)
+        self.aftermath.begins(optimizer, weights, watcher.recorder.tape, made, anew)
 
     def _may_be_given_anew(self) -> bool:
-        """Not after several bad steps in a row: a model that counts through its own data must get on."""
+        """Not after several bad steps in a row: a model that draws its own data, or counts through it, must
+        get on."""
         number = self._step.number
         self._skipped_in_a_row = self._skipped_in_a_row + 1 if number == self._skipped_last + 1 else 1
         self._skipped_last = number
@@ -302,7 +320,7 @@ class Updates:
 
     def _hold_back(self, optimizer: Optimizer) -> None:
         if self._copies is None:
-            self._held = EmptyGroups.of(optimizer)
+            self._held = held_back(optimizer)
 
     def give_back(self) -> None:
         """What was held back is over."""
@@ -316,9 +334,12 @@ class Updates:
         self, closure: Callable[..., Any], optimizer: Optimizer, args: Any, kwargs: Any
     ) -> Any:
         """The step's arguments with the closure wrapped."""
+        copies = self._copies
+        goes_on = self._step.closure and copies is not None and copies.optimizer is optimizer
         self._step.closure = True
         self._mend_before_the_model_is_called(optimizer)
-        self._copies = Copies.of(optimizer) if self.holds_back else None
+        if not goes_on:  # else from within the step of a class that is built on this one
+            self._copies = Copies.of(optimizer) if self.holds_back else None
         watched = self._watched(closure, optimizer)
         if "closure" in kwargs:
             return args, {**kwargs, "closure": watched}
@@ -350,7 +371,7 @@ class Updates:
 
         def watched(*args: Any, **kwargs: Any) -> Any:
             if given_up:  # this step is skipped: it need not call the model again
-                run(self._stand_still, optimizer)
+                run(self._stand_still)
                 return given_up[0]
             run(self._closure_begins)
             result = closure(*args, **kwargs)
@@ -374,20 +395,19 @@ class Updates:
             self._act_on(verdict, optimizer)
         skipped = verdict.bad is not None and self._copies is not None
         if skipped:
-            self._stand_still(optimizer)
+            self._stand_still()
         watcher.trace_the_update()
         return skipped
 
-    def _stand_still(self, optimizer: Optimizer) -> None:
-        """Gradients of zero: as far as the optimizer can see, there is nothing to be gained."""
-        with torch.no_grad():
-            for gradient in gradients_of(optimizer):
-                gradient.zero_()
+    def _stand_still(self) -> None:
+        """As far as the optimizer can see, there is nothing to be gained."""
+        if self._copies is not None:
+            self._copies.stand_still()
 
     def _put_copies_back(self, copies: Copies) -> None:
         self._copies = None
         if "skip" in self._step.events:
-            copies.put_back()
+            copies.give_back()
 
     # Device mode
 
@@ -439,9 +459,9 @@ class Updates:
             if action[0] == "skip":
                 put_state_back(reversed(tape.entries))
             self._device.clear()
-            for held_back in self._late_facts.values():
-                held_back.events = (*held_back.events, "held-back")
-                watcher.log(held_back)
+            for facts in self._late_facts.values():
+                facts.events = (*facts.events, "held-back")
+                watcher.log(facts)
             self._late_facts.clear()
             watcher.lockstep.agreed_late()
             watcher.raise_if(action)

@@ -384,6 +384,7 @@ class Watcher:
         if entry is not None:
             entry.finished = finished
             self.backward = None
+            self.recorder.backward_done()
             if self.now.updated_inside is not None:
                 self.finish_step(self.now.verdict, self.now.updated_inside)
         if not self._inside and not self.now.updating:

@@ -18,6 +18,7 @@ from nanwatch.explain.state import Held, all_entries, line_of, makes, of_modules
 from nanwatch.explain.text import Text
 from nanwatch.records import Remedy
 from nanwatch.tensors import is_finite
+from nanwatch.watching.randomness import drawn_again
 from nanwatch.watching.storages import key_of
 from nanwatch.watching.tape import Entry, map_tensors, tensors_in
 from nanwatch.watching.torch_functions import changes_its_input, written_to
@@ -190,7 +191,8 @@ def _computed_now(
 
     args, kwargs = map_tensors(maker.args, now), map_tensors(maker.kwargs, now)
     changed += later or [e for e in deeper if entries.index(e) > at]
-    made = tensors_in(maker.call(*args, **kwargs))
+    with drawn_again(maker.rng, maker.generators):
+        made = tensors_in(maker.call(*args, **kwargs))
     fitting = [n for n, w in zip(made, tensors_in(maker.outputs), strict=False) if key_of(w) == key]
     return fitting[0] if fitting else tensor
 
