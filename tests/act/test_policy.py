@@ -67,7 +67,13 @@ def test_limits_hold_for_any_sequence(bad: list[int], in_a_row: int, per_thousan
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"skip_in_a_row": -1}, {"rollbacks": True}, {"rate_factor": 1.5}, {"skip_per_thousand": "ten"}],
+    [
+        {"skip_in_a_row": -1},
+        {"rollbacks": True},
+        {"rate_factor": 1.5},
+        {"rate_factor": 0},
+        {"skip_per_thousand": "ten"},
+    ],
 )
 def test_impossible_numbers(wrong: dict[str, Any]) -> None:
     name = next(iter(wrong))
@@ -152,6 +158,26 @@ def test_after_the_last_rollback_the_program_is_stopped(tmp_path: Path) -> None:
     written = sorted((tmp_path / "run/incidents").glob("*/incident.json"))
     actions = [json.loads(file.read_text())["action"] for file in written]
     assert actions == ["skipped", "rolled-back", "skipped", "raised"]
+
+
+@pytest.mark.parametrize(
+    "policy", ["survive", nanwatch.Policy(skip_in_a_row=12), nanwatch.Policy(4, rollbacks=3, rate_factor=0.5)]
+)
+def test_what_stays_bad_is_stopped_however_many_incidents_came_before(
+    tmp_path: Path, policy: str | nanwatch.Policy
+) -> None:
+    """Only the first ten are located; the last one is not only counted."""
+    training = Training()
+    options: Any = {**QUICK, "snapshot_every": 2}
+    with (
+        pytest.raises(nanwatch.NonFiniteError) as caught,
+        nanwatch.watch(policy=policy, dir=tmp_path / "run", **options) as session,
+    ):
+        training.run(range(60), bad=tuple(range(6, 60)))
+    assert all(bool(p.isfinite().all()) for p in training.model.parameters())
+    assert session.decisions.skipped + session.decisions.rolled_back > 10
+    assert caught.value.incident.action == "raised"
+    assert session.stopped_by_incident
 
 
 def test_with_nothing_to_go_back_to_it_stops_at_once(tmp_path: Path) -> None:

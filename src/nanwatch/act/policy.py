@@ -17,7 +17,7 @@ ACTIONS = {"skip": "skipped", "rollback": "rolled-back", "zero": "zeroed", "obse
 
 def _check(name: str, value: Any, is_number: bool, least: float, most: float = math.inf) -> None:
     if not is_number or isinstance(value, bool) or not least <= value <= most:
-        expected = f">= {least:g}" if most == math.inf else f"{least:g} .. {most:g}"
+        expected = f">= {least:g}" if most == math.inf else f"> {least:g}, <= {most:g}"
         raise NanwatchError(say("policy.bad_number", name=name, value=value, expected=expected))
 
 
@@ -45,7 +45,9 @@ class Policy:
     def __post_init__(self) -> None:
         for name, least in (("skip_in_a_row", 0), ("skip_per_thousand", 0), ("rollbacks", 0)):
             _check(name, getattr(self, name), isinstance(getattr(self, name), (int, float)), least)
-        _check("rate_factor", self.rate_factor, isinstance(self.rate_factor, (int, float)), 0.0, 1.0)
+        factor = self.rate_factor
+        positive = isinstance(factor, (int, float)) and factor != 0  # else nothing would be learned any more
+        _check("rate_factor", factor, positive, 0.0, 1.0)
 
     @property
     def holds_back(self) -> bool:

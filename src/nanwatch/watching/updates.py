@@ -335,11 +335,11 @@ class Updates:
     ) -> Any:
         """The step's arguments with the closure wrapped."""
         copies = self._copies
-        goes_on = self._step.closure and copies is not None and copies.optimizer is optimizer
+        if self._step.closure and copies is not None and copies.optimizer is optimizer:
+            return None  # from within the step of a class that is built on this one
         self._step.closure = True
         self._mend_before_the_model_is_called(optimizer)
-        if not goes_on:  # else from within the step of a class that is built on this one
-            self._copies = Copies.of(optimizer) if self.holds_back else None
+        self._copies = Copies.of(optimizer) if self.holds_back else None
         watched = self._watched(closure, optimizer)
         if "closure" in kwargs:
             return args, {**kwargs, "closure": watched}
