@@ -31,7 +31,9 @@ def everything_put_back(entries: list[Entry], untouched: Untouched) -> Iterator[
     done: set[tuple[int, str]] = set()
     replaced: list[tuple[nn.Module, str, Any]] = []
     values = list(_values_of({id(e.call): e.call for e in entries if isinstance(e.call, nn.Module)}))
-    held, arrays = held_by(values, MOST_HELD), [(v, v.copy()) for v in values if _is_array(v)]
+    known = [held[0] for entry in entries for held in entry.containers]
+    held = [*held_by(values, MOST_HELD, tensors=False), *held_by([known])]
+    arrays = [(v, v.copy()) for v in values if _is_array(v)]
     try:
         for entry in reversed(entries):
             put_contents([(held[0], held[1]) for held in entry.containers])

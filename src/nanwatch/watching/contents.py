@@ -8,7 +8,7 @@ import functools
 import operator
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any
@@ -17,6 +17,7 @@ import numpy
 import torch
 
 from nanwatch.watching.stack import is_library
+from nanwatch.watching.storages import key_of
 from nanwatch.watching.tape import PLAIN, map_tensors
 from nanwatch.watching.values import Value, is_small
 
@@ -137,10 +138,13 @@ Held = list[tuple[Any, Any]]
 """(container, what it held)."""
 
 
-def held_by(values: Iterable[Any], most: int = LONGEST) -> Held:
+def held_by(
+    values: Iterable[Any], most: int = LONGEST, apart: Container[int] = (), tensors: bool = True
+) -> Held:
     """What the containers among these values hold, and those in them: dicts, lists, sets, the attributes of
     objects of the program's own classes, and small tensors in them; all in all no more than `most` things. Of
-    exactly these types: nothing of the program's own is run here."""
+    exactly these types: nothing of the program's own is run here. `apart`: the memory of tensors that are
+    looked after elsewhere; without `tensors` that of none is read."""
     found: Held = []
     seen: set[int] = set()
     waiting = [value for value in values if not isinstance(value, torch.Tensor)]
@@ -150,7 +154,7 @@ def held_by(values: Iterable[Any], most: int = LONGEST) -> Held:
         if id(value) in seen:
             continue
         seen.add(id(value))
-        if is_small(value) and not value.is_inference() and not value.is_meta and value.nbytes <= room:
+        if tensors and _is_value(value) and value.nbytes <= room and key_of(value) not in apart:
             most, room = most - 1, room - value.nbytes
             found.append((value, _copy_of(value)))
             continue
@@ -163,6 +167,13 @@ def held_by(values: Iterable[Any], most: int = LONGEST) -> Held:
         found.append((container, _copy_of(container)))
         waiting += container.values() if isinstance(container, dict) else container
     return found
+
+
+def _is_value(value: Any) -> bool:
+    """A small tensor in memory of torch's own: what lies in foreign memory may have lost it."""
+    if not is_small(value) or value.is_inference() or value.is_meta:
+        return False
+    return bool(value.untyped_storage().resizable())
 
 
 _NO_CONTAINERS = (torch.Tensor, torch.nn.Module, numpy.ndarray, *PLAIN)

@@ -18,6 +18,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 
 from nanwatch.watching.contents import changed, held_by, undo
 from nanwatch.watching.randomness import states_of
+from nanwatch.watching.storages import key_of
 from nanwatch.watching.tape import Entry
 from nanwatch.watching.values import is_plain, is_small, put_value
 
@@ -95,7 +96,8 @@ def note_everything(entry: Entry, module: nn.Module) -> None:
         for name in own_names(owner)
     ]
     values = [value for _, _, value in entry.attributes]
-    entry.containers = held_by(values)
+    apart = _memory_of(_tensors(owners))
+    entry.containers = held_by(values, apart=apart)
     entry.generators = [*entry.generators, *states_of(values)]
 
 
@@ -107,7 +109,8 @@ def note_what_changes(entry: Entry, changing: Changing) -> None:
         entry.buffers = _copies(_living(changing.tensors))
     if changing.containers:
         values = (attribute_of(owner, name) for owner, name in _living(changing.containers))
-        entry.containers = held_by(values, MOST_HELD)
+        apart = _memory_of(_living([*changing.tensors, *changing.attributes]))
+        entry.containers = held_by(values, MOST_HELD, apart)
     if changing.attributes:
         living = list(_living(changing.attributes))
         entry.attributes = [(owner, name, attribute_of(owner, name)) for owner, name in living]
@@ -193,6 +196,11 @@ def _tensors(owners: Iterable[nn.Module]) -> Iterator[tuple[nn.Module, str]]:
         for name, value in owner.__dict__.items():
             if is_plain(value):
                 yield owner, name
+
+
+def _memory_of(names: Iterable[tuple[nn.Module, str]]) -> set[int]:
+    found = (tensor_of(owner, name) for owner, name in names)
+    return {key_of(tensor) for tensor in found if tensor is not None}
 
 
 def own_names(owner: nn.Module) -> list[str]:
