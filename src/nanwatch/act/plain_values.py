@@ -25,7 +25,7 @@ NUMERIC = "biufc"
 
 class Taken:
     """The tensors of a state, copied to the host, by name; and the keys of what could not be taken. The
-    copies are made all at once, in the end: one by one they would cost twice as much."""
+    copies are made all at once, in the end."""
 
     def __init__(self, spare: dict[str, Tensor] | None = None) -> None:
         self._spare = spare or {}

@@ -92,7 +92,7 @@ def note_everything(entry: Entry, module: nn.Module) -> None:
     entry.attributes = [
         (owner, name, attribute_of(owner, name))
         for owner, parameters in entry.owners
-        if parameters is not LAZY
+        if parameters != LAZY
         for name in own_names(owner)
     ]
     values = [value for _, _, value in entry.attributes]
@@ -205,9 +205,8 @@ def _memory_of(names: Iterable[tuple[nn.Module, str]]) -> set[int]:
 
 def own_names(owner: nn.Module) -> list[str]:
     """What a call may set: attributes of its own, and buffers."""
-    return [name for name in owner.__dict__ if name not in OF_EVERY_MODULE] + [
-        n for n, _ in owner._buffers.items()
-    ]
+    attributes = [name for name in owner.__dict__ if name not in OF_EVERY_MODULE]
+    return attributes + [name for name, _ in owner._buffers.items()]
 
 
 def _is_still_lazy(owner: nn.Module) -> bool:
