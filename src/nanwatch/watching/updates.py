@@ -54,6 +54,8 @@ class Updates:
         """Of an optimizer that calls the model itself, while its step is under way."""
         self._inner: EmptyGroups | Copies | None = None
         """Of another that it steps inside."""
+        self._inside_its_own = 0
+        """How many steps are under way inside another one of the same optimizer."""
         self.optimizers: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._made: dict[int, int] = {}
         """id of an optimizer -> how many updates it has made."""
@@ -100,6 +102,10 @@ class Updates:
     def begins(self, optimizer: Optimizer, args: Any, kwargs: Any, frame: Any) -> Any:
         """Returns the arguments to call the step with, or None for those it has."""
         watcher, now = self._watcher, self._watcher.now
+        if now.updating and _is_inside_its_own(optimizer, frame):
+            self._inside_its_own += 1
+            return None
+        self._inside_its_own = 0
         if self._is_inside_a_skipped_one(optimizer):
             self._inner = held_back(optimizer)
             return None
@@ -134,6 +140,9 @@ class Updates:
 
     def done(self, optimizer: Optimizer) -> None:
         watcher, now = self._watcher, self._watcher.now
+        if self._inside_its_own:
+            self._inside_its_own -= 1
+            return
         if self._inner is not None:
             inner, self._inner = self._inner, None
             inner.give_back()
@@ -334,9 +343,6 @@ class Updates:
         self, closure: Callable[..., Any], optimizer: Optimizer, args: Any, kwargs: Any
     ) -> Any:
         """The step's arguments with the closure wrapped."""
-        copies = self._copies
-        if self._step.closure and copies is not None and copies.optimizer is optimizer:
-            return None  # from within the step of a class that is built on this one
         self._step.closure = True
         self._mend_before_the_model_is_called(optimizer)
         self._copies = Copies.of(optimizer) if self.holds_back else None
@@ -503,6 +509,16 @@ class Updates:
         covered, norm = self._step.clip
         mine = (id(p) for group in optimizer.param_groups for p in group["params"] if p.grad is not None)
         return norm if all(p in covered for p in mine) else None
+
+
+def _is_inside_its_own(optimizer: Optimizer, frame: Any) -> bool:
+    """Whether a class that is built on another one calls the step of that: torch tells of both."""
+    outer = frame.f_back
+    while outer is not None:
+        if outer.f_code is frame.f_code and outer.f_locals.get("self") is optimizer:
+            return True
+        outer = outer.f_back
+    return False
 
 
 def _closure_among(args: Any, kwargs: Any) -> Callable[..., Any] | None:
