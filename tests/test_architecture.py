@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "nanwatch"
-ORDER = ["records", "tensors", "watching", "replay", "explain", "act", "show", "adapters", "cli"]
+ORDER = ["arguments", "records", "tensors", "watching", "replay", "explain", "act", "show", "adapters", "cli"]
 LEAVES = ["errors", "messages", "version"]
 BESIDE = {"scan": "watching", "lint": "watching", "stable": "watching"}
 """Rooms that stand beside another."""
-WITHOUT_TORCH = ["records", "show", "messages", "lint", "errors", "version"]
+WITHOUT_TORCH = ["arguments", "records", "show", "messages", "lint", "errors", "version"]
 
 Imports = dict[str, set[str]]
 

@@ -305,6 +305,17 @@ def test_the_scaler_still_skips_a_bad_step_and_nothing_is_said(capfd: pytest.Cap
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.parametrize("limit", [NAN, -1.0, "1"])
+def test_a_limit_that_would_spoil_the_gradients(limit: Any) -> None:
+    model = nn.Linear(2, 2)
+    model(torch.ones(1, 2)).sum().backward()
+    before = model.weight.grad.clone()  # type: ignore[union-attr]
+    for clip, name in ((nanwatch.clip_grad_norm_, "max_norm"), (nanwatch.clip_grad_value_, "clip_value")):
+        with pytest.raises(NanwatchError, match=f"{name} is {limit!r}; a number of at least 0 was expected"):
+            clip(model, limit)
+    assert torch.equal(before, model.weight.grad)  # type: ignore[arg-type]
+
+
 def test_a_scaler_needs_to_know_the_optimizer() -> None:
     model, _, scaler = scaled()
     before = bits(list(model.parameters()))

@@ -73,11 +73,12 @@ def test_limits_hold_for_any_sequence(bad: list[int], in_a_row: int, per_thousan
         {"rate_factor": 1.5},
         {"rate_factor": 0},
         {"skip_per_thousand": "ten"},
+        {"lower_rate_on_warning": "yes"},
     ],
 )
-def test_impossible_numbers(wrong: dict[str, Any]) -> None:
-    name = next(iter(wrong))
-    with pytest.raises(nanwatch.NanwatchError, match=f"{name}={wrong[name]}.*Expected a number"):
+def test_impossible_values(wrong: dict[str, Any]) -> None:
+    ((name, value),) = wrong.items()
+    with pytest.raises(nanwatch.NanwatchError, match=f"Policy: {name} is {value!r}; .* was expected"):
         nanwatch.Policy(**wrong)
 
 

@@ -161,9 +161,9 @@ def test_a_generator_goes_back_too(place: Path | None) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"every": 0}, "every is 0, a whole number of 1 or more was expected"),
-        ({"every": 2.5}, "every is 2.5, a whole"),
-        ({"keep": True}, "keep is True, a whole"),
+        ({"every": 0}, "every is 0; a whole number of at least 1 was expected"),
+        ({"every": 2.5}, "every is 2.5; a whole"),
+        ({"keep": True}, "keep is True; a whole"),
     ],
 )
 def test_wrong_numbers(arguments: dict[str, Any], said: str) -> None:

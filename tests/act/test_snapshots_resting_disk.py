@@ -325,7 +325,7 @@ def test_in_memory_alone_nothing_changes(time: Time) -> None:
 
 @pytest.mark.parametrize("wrong", [1, None, "yes"])
 def test_a_wrong_value(wrong: Any) -> None:
-    with pytest.raises(NanwatchError, match=f"disk_rests is {wrong}, True or False was expected"):
+    with pytest.raises(NanwatchError, match=f"disk_rests is {wrong!r}; True or False was expected"):
         LastGood(adam().model, disk_rests=wrong)
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
 import random
+import re
 import sys
 import threading
 import weakref
@@ -292,6 +294,27 @@ def test_what_may_be_watched() -> None:
         nanwatch.watch(policy="retry")
     with pytest.raises(nanwatch.NanwatchError, match="unknown mode gpu"):
         nanwatch.watch(mode="gpu")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"wat": 1}, "nanwatch.watch has no argument wat. It has: audit_seconds, audit_share"),
+        ({"audit_share": "x"}, "audit_share is 'x'; a number of at least 0 was expected"),
+        ({"audit_seconds": -1}, "audit_seconds is -1; "),
+        ({"audit_seconds": math.nan}, "audit_seconds is nan; "),
+        ({"snapshot_every": 0}, "snapshot_every is 0; a whole number of at least 1 was expected"),
+        ({"explain": "no"}, "explain is 'no'; True or False was expected"),
+        ({"dir": 3}, "dir is 3; the path of a folder, or None was expected"),
+        ({"dir": ""}, "dir is ''; the path"),
+        ({"policy": ["skip"]}, "unknown policy"),
+    ],
+)
+def test_wrong_arguments_are_named_and_nothing_begins(wrong: dict[str, Any], said: str) -> None:
+    before = nn.Module.__call__
+    with pytest.raises(nanwatch.NanwatchError, match=re.escape(said)):
+        nanwatch.watch(**wrong)
+    assert nn.Module.__call__ is before
 
 
 def test_an_optimizer_made_before_watching_is_known(watch: Watch) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from nanwatch import arguments
 from nanwatch.act.named_gradients import (
     Named,
     Optimizers,
@@ -61,6 +62,7 @@ def clip_grad_norm_(
     the bad gradients under their names (give a module, or its `named_parameters()`). With a `scaler` the
     gradients of `optimizer` are unscaled first, unless they are already.
     """
+    _check_limit("clip_grad_norm_", "max_norm", max_norm)
     named = named_parameters(parameters, optimizer)
     unscale_once(scaler, optimizer)
     tensors = [p for _, p in named]
@@ -104,6 +106,7 @@ def clip_grad_value_(
 ) -> ValuesClipped:
     """`torch.nn.utils.clip_grad_value_`. torch makes an ordinary number of an Inf, and nobody learns of it;
     here nothing is changed when a gradient is bad. Costs one more look at the gradients."""
+    _check_limit("clip_grad_value_", "clip_value", clip_value)
     named = named_parameters(parameters, optimizer)
     unscale_once(scaler, optimizer)
     tensors = [p for _, p in named]
@@ -117,6 +120,12 @@ def clip_grad_value_(
         _replace(named, guilty)
     torch.nn.utils.clip_grad_value_(tensors, clip_value, foreach)
     return ValuesClipped(True, guilty)
+
+
+def _check_limit(function: str, name: str, limit: Any) -> None:
+    """A limit that is NaN makes every gradient NaN; one below 0 turns them round."""
+    if not isinstance(limit, Tensor):
+        arguments.number(f"nanwatch.{function}", name, limit)
 
 
 def _gradients(tensors: list[Tensor]) -> list[Tensor]:

@@ -7,18 +7,13 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import Any
 
+from nanwatch import arguments
 from nanwatch.errors import NanwatchError
 from nanwatch.messages import say
 
 THOUSAND = 1000
 ACTIONS = {"skip": "skipped", "rollback": "rolled-back", "zero": "zeroed", "observe": "observed"}
 """What is done -> how `incident.json` names it; "raise" is said by an exception."""
-
-
-def _check(name: str, value: Any, is_number: bool, least: float, most: float = math.inf) -> None:
-    if not is_number or isinstance(value, bool) or not least <= value <= most:
-        expected = f">= {least:g}" if most == math.inf else f"> {least:g}, <= {most:g}"
-        raise NanwatchError(say("policy.bad_number", name=name, value=value, expected=expected))
 
 
 @dataclass(frozen=True)
@@ -43,11 +38,11 @@ class Policy:
     """An early warning that an overflow lies ahead lowers the learning rate by `rate_factor`, or by half."""
 
     def __post_init__(self) -> None:
-        for name, least in (("skip_in_a_row", 0), ("skip_per_thousand", 0), ("rollbacks", 0)):
-            _check(name, getattr(self, name), isinstance(getattr(self, name), (int, float)), least)
-        factor = self.rate_factor
-        positive = isinstance(factor, (int, float)) and factor != 0  # else nothing would be learned any more
-        _check("rate_factor", factor, positive, 0.0, 1.0)
+        for name in ("skip_in_a_row", "skip_per_thousand", "rollbacks"):
+            arguments.number("nanwatch.Policy", name, getattr(self, name))
+        arguments.positive_number("nanwatch.Policy", "rate_factor", self.rate_factor, most=1.0)
+        for name in ("observe", "replace_by_zero", "lower_rate_on_warning"):
+            arguments.yes_or_no("nanwatch.Policy", name, getattr(self, name))
 
     @property
     def holds_back(self) -> bool:
@@ -77,7 +72,7 @@ def policy_of(given: str | Policy, **changes: Any) -> Policy:
     """The policy of this name, or the one that is given, with these settings instead of its own."""
     if isinstance(given, Policy):
         return replace(given, **changes) if changes else given
-    if given not in NAMED:
+    if not isinstance(given, str) or given not in NAMED:
         choices = ", ".join(POLICIES)
         raise NanwatchError(say("cli.unknown_policy", policy=given, choices=choices, example=POLICIES[0]))
     return replace(NAMED[given], **changes)

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from nanwatch import arguments
 from nanwatch.act.resting_disk import RestingDisk
 from nanwatch.act.snapshot_files import OnDisk
 from nanwatch.act.snapshot_ranks import Ranks, are_to_come
@@ -61,10 +62,10 @@ class LastGood:
     ) -> None:
         """`disk_rests`: not every snapshot is written, if that would take more than a small share of the
         time. Those in between lie in memory."""
-        _check_number("every", every, 1)
-        _check_number("keep", keep, 1)
-        if type(disk_rests) is not bool:
-            raise NanwatchError(say("snapshot.yes_or_no", name="disk_rests", value=disk_rests))
+        arguments.whole_number("nanwatch.LastGood", "every", every, 1)
+        arguments.whole_number("nanwatch.LastGood", "keep", keep, 1)
+        arguments.yes_or_no("nanwatch.LastGood", "disk_rests", disk_rests)
+        arguments.folder("nanwatch.LastGood", "dir", dir)
         self._every, self._keep, self._disk_rests = every, keep, disk_rests
         self._objects: list[Any] = []
         self._said: set[str] = set()
@@ -293,11 +294,6 @@ def _flat(objects: Iterable[Any]) -> Iterator[Any]:
 def _inside(thing: Any) -> Iterator[nn.Module]:
     """What is taken with it."""
     return thing.modules() if isinstance(thing, nn.Module) else iter(())
-
-
-def _check_number(name: str, value: Any, least: int) -> None:
-    if type(value) is not int or value < least:
-        raise NanwatchError(say("snapshot.number", name=name, value=value, least=least))
 
 
 def _is_capturing() -> bool:

@@ -8,7 +8,6 @@ schedule.step()
 
 from __future__ import annotations
 
-import math
 import weakref
 from typing import Any
 
@@ -16,11 +15,13 @@ import torch
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from nanwatch import arguments
 from nanwatch.act.rate_curve import share_of_rate, usual_warmup
 from nanwatch.errors import NanwatchError
 from nanwatch.messages import say
 from nanwatch.watching.shield import describe, warn
 
+CALL = "nanwatch.stabilise"
 _stabilised: weakref.WeakKeyDictionary[Optimizer, weakref.ref[Stabilised]] = weakref.WeakKeyDictionary()
 
 
@@ -174,28 +175,18 @@ def _unwrapped(optimizer: Any) -> Optimizer:
 def _checked(
     total_steps: Any, warmup_steps: Any, learning_rate: Any, clip_norm: Any
 ) -> tuple[int, int, float | None, float | None]:
-    total = whole_number("total_steps", total_steps, 1)
+    total = arguments.whole_number(CALL, "total_steps", total_steps, 1)
     if warmup_steps is None:
         warmup = usual_warmup(total)
     else:
-        warmup = whole_number("warmup_steps", warmup_steps, 0)
+        warmup = arguments.whole_number(CALL, "warmup_steps", warmup_steps, 0)
     if warmup >= total:
         raise NanwatchError(say("stabilise.long_warmup", warmup=warmup, total=total))
-    rate = None if learning_rate is None else positive_number("learning_rate", learning_rate)
-    return total, warmup, rate, None if clip_norm is None else positive_number("clip_norm", clip_norm)
+    return total, warmup, _positive("learning_rate", learning_rate), _positive("clip_norm", clip_norm)
 
 
-def whole_number(name: str, value: Any, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise NanwatchError(say("stabilise.whole_number", name=name, value=repr(value), least=least))
-    return value
-
-
-def positive_number(name: str, value: Any) -> float:
-    number = not isinstance(value, bool) and isinstance(value, (int, float))
-    if not number or not math.isfinite(value) or value <= 0:
-        raise NanwatchError(say("stabilise.positive_number", name=name, value=repr(value)))
-    return float(value)
+def _positive(name: str, value: Any) -> float | None:
+    return None if value is None else arguments.positive_number(CALL, name, value)
 
 
 def _rate(value: Any) -> float:

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from nanwatch import arguments
 from nanwatch.act import checkpoint_gate
 from nanwatch.act.alarm import Alarm
 from nanwatch.act.policy import Decisions, Policy, action_of, policy_of
@@ -427,6 +428,23 @@ class Session:
         return True
 
 
+OPTIONS: dict[str, Callable[[str, str, Any], object]] = {
+    "audit_seconds": arguments.number,
+    "audit_share": arguments.number,
+    "snapshot_every": functools.partial(arguments.whole_number, least=1),
+    **dict.fromkeys(("explain", "checklist", "early_warning", "gate"), arguments.yes_or_no),
+}
+"""Of `watch`, besides those it names -> what looks at the value."""
+
+
+def _check(folder: Any, options: dict[str, Any]) -> None:
+    call = "nanwatch.watch"
+    arguments.folder(call, "dir", folder)
+    arguments.no_others(call, options, ("policy", "mode", "dir", *OPTIONS))
+    for name, value in options.items():
+        OPTIONS[name](call, name, value)
+
+
 def watch(
     *watched: Any, policy: str | Policy = "raise", mode: str = "auto", dir: Any = None, **options: Any
 ) -> Session:
@@ -437,6 +455,7 @@ def watch(
     "raise", "skip", "rollback", "survive", "observe" or "zero", or a `nanwatch.Policy`. `mode`: "host",
     "device" (fused optimizers) or "auto". Returns a session: `with nanwatch.watch(...)`, or `.close()`.
     """
+    _check(dir, options)
     for thing in watched:
         if not (hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict")):
             raise NanwatchError(say("watch.not_watchable", found=type(thing).__name__))

@@ -8,6 +8,7 @@ expected and what to do next.
 from __future__ import annotations
 
 from nanwatch.messages.sentences import (
+    arguments,
     checkpoint_gate,
     command_line,
     demo,
@@ -23,6 +24,7 @@ from nanwatch.messages.sentences import (
 )
 
 SUBJECTS = (
+    arguments,
     command_line,
     watching,
     early_warning,

@@ -1,14 +1,6 @@
 """The last good state: why one was not taken, kept or put back."""
 
 SENTENCES: dict[str, tuple[str, str]] = {
-    "snapshot.number": (
-        "nanwatch.LastGood: {name} is {value}, a whole number of {least} or more was expected.",
-        "nanwatch.LastGood：{name} 的取值是 {value}，这里需要不小于 {least} 的整数。",
-    ),
-    "snapshot.yes_or_no": (
-        "nanwatch.LastGood: {name} is {value}, True or False was expected.",
-        "nanwatch.LastGood：{name} 的取值是 {value}，这里需要 True 或 False。",
-    ),
     "snapshot.not_an_object": (
         "nanwatch.LastGood was given a {found}; a model, an optimizer, or another object with state_dict "
         "and load_state_dict was expected, for example: nanwatch.LastGood(model, optimizer, scheduler)",

@@ -7,14 +7,6 @@ SENTENCES: dict[str, tuple[str, str]] = {
         "nanwatch.stabilise 收到了 {found}；这里需要 torch.optim.Optimizer，例如："
         "nanwatch.stabilise(optimizer, total_steps=10000)",
     ),
-    "stabilise.whole_number": (
-        "nanwatch.stabilise: {name} is {value}; a whole number of at least {least} was expected.",
-        "nanwatch.stabilise：{name} 为 {value}；这里需要不小于 {least} 的整数。",
-    ),
-    "stabilise.positive_number": (
-        "nanwatch.stabilise: {name} is {value}; a finite number above 0 was expected.",
-        "nanwatch.stabilise：{name} 为 {value}；这里需要大于 0 的有限数。",
-    ),
     "stabilise.long_warmup": (
         "nanwatch.stabilise: warmup_steps is {warmup}, total_steps is {total}; the warm-up must be shorter "
         "than the whole training.",

@@ -133,10 +133,6 @@ SENTENCES: dict[str, tuple[str, str]] = {
         "nanwatch：有模型在另一个线程中训练，而被监视的只有最初的线程。"
         "请在训练所在的线程中调用 nanwatch.watch(...)。",
     ),
-    "policy.bad_number": (
-        "nanwatch: {name}={value} in the policy. Expected a number {expected}.",
-        "nanwatch：策略中的 {name}={value} 无效。应为 {expected} 的数。",
-    ),
     "watch.rolled_back": (
         "nanwatch: went back to the state after step {step}. The learning rate is now {factor} times the "
         "program's.",
