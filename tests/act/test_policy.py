@@ -276,3 +276,4 @@ def test_a_state_that_leads_nowhere_is_left_behind(tmp_path: Path, capfd: Any) -
         training.run(range(10), bad=(8, 9))
     said = [line for line in capfd.readouterr().err.splitlines() if "went back to the state" in line]
     assert [int(line.split("after step ")[1].split(".")[0]) for line in said] == [6, 3]
+    assert all(line.endswith("The learning rate stays the program's.") for line in said)

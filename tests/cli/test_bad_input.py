@@ -86,6 +86,10 @@ CASES = {
         ["run", "--dir"],
         "nanwatch: option --dir needs a value, for example: --dir runs/today",
     ),
+    "option with an empty value": (
+        ["run", "--dir", "", "good.py"],
+        "nanwatch: option --dir needs a value, for example: --dir runs/today",
+    ),
     "module without a name": (
         ["run", "-m"],
         "nanwatch: option -m needs a value, for example: -m package.train",

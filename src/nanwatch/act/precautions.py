@@ -103,7 +103,8 @@ class Precautions:
         lower = self._rate / self._rate_at.get(step, 1.0)
         for optimizer in watcher.updates.active:
             scale_rates(optimizer, lower)
-        warn(say("watch.rolled_back", step=step, factor=f"{self._rate:g}"))
+        rate = "watch.rate_is_lower" if self._rate != 1.0 else "watch.rate_as_before"
+        warn(say("watch.rolled_back", step=step, rate=say(rate, factor=f"{self._rate:g}")))
 
     def bad_state(self, watcher: Watcher) -> list[tuple[str, torch.Tensor]]:
         """What a snapshot has shown not to be finite, though no loss and no gradient did: a statistic, a

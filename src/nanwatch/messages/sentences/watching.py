@@ -134,9 +134,16 @@ SENTENCES: dict[str, tuple[str, str]] = {
         "请在训练所在的线程中调用 nanwatch.watch(...)。",
     ),
     "watch.rolled_back": (
-        "nanwatch: went back to the state after step {step}. The learning rate is now {factor} times the "
-        "program's.",
-        "nanwatch：已回到第 {step} 步之后的状态。学习率现为程序设定值的 {factor} 倍。",
+        "nanwatch: went back to the state after step {step}. {rate}",
+        "nanwatch：已回到第 {step} 步之后的状态。{rate}",
+    ),
+    "watch.rate_is_lower": (
+        "The learning rate is now {factor} times the program's.",
+        "学习率现为程序设定值的 {factor} 倍。",
+    ),
+    "watch.rate_as_before": (
+        "The learning rate stays the program's.",
+        "学习率仍为程序的设定值。",
     ),
     "watch.no_precautions": (
         "nanwatch: no snapshots, early warnings or checks of checkpoints in this run ({why}).",
