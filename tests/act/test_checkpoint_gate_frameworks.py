@@ -136,7 +136,7 @@ def test_accelerate_save_state(what: str, capfd: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.usefixtures("gated")
-def test_accelerate_with_numbered_checkpoints_deletes_no_good_one() -> None:
+def test_accelerate_with_numbered_checkpoints_deletes_no_good_one(capfd: pytest.CaptureFixture[str]) -> None:
     accelerator, model, _ = accelerated(automatic_checkpoint_naming=True, total_limit=1)
     accelerator.save_state()
     good = contents("project/checkpoints")
@@ -146,6 +146,7 @@ def test_accelerate_with_numbered_checkpoints_deletes_no_good_one() -> None:
     assert contents("project/checkpoints") == good and good
     kept = ["checkpoints", "nonfinite-checkpoint_1", "nonfinite-checkpoint_2"]
     assert sorted(os.listdir("project")) == kept
+    assert os.path.join("project", "checkpoints", "checkpoint_1") in capfd.readouterr().err
     assert accelerator.project_configuration.automatic_checkpoint_naming
     accelerator.load_state()
     assert next(iter(model.parameters())).isfinite().all()

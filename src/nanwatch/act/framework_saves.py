@@ -157,11 +157,15 @@ class Frameworks:
     def _make_accelerate_save_state(self, original: Any) -> Any:
         def folder_for(accelerator: Any, asked: Any) -> str | None:
             """Another folder than the one that was asked for, or None."""
+            meant = asked
             if accelerator.project_configuration.automatic_checkpoint_naming:
                 # not among the numbered folders: the oldest of those is deleted, the newest is loaded
-                asked = os.path.join(accelerator.project_dir, f"checkpoint_{accelerator.save_iteration}")
+                name = f"checkpoint_{accelerator.save_iteration}"
+                asked = os.path.join(accelerator.project_dir, name)
+                meant = os.path.join(accelerator.project_dir, "checkpoints", name)
             optimizers = [getattr(o, "optimizer", o) for o in accelerator._optimizers]
-            folder = self._together({"model": accelerator._models, "optimizer": optimizers}, os.fspath(asked))
+            state = {"model": accelerator._models, "optimizer": optimizers}
+            folder = self._together(state, os.fspath(asked), os.fspath(meant))
             return folder if folder != os.fspath(asked) else None
 
         def save_state(accelerator: Any, output_dir: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -198,17 +202,18 @@ class Frameworks:
         say_kept_aside(bad, folder, aside)
         return aside
 
-    def _together(self, state: Any, folder: str) -> str:
-        """The folder for a checkpoint to which every rank adds its files."""
+    def _together(self, state: Any, folder: str, meant: str | None = None) -> str:
+        """The folder for a checkpoint to which every rank adds its files. `meant`: where it would be, if that
+        is not beside the one that is kept aside."""
         bad = self._judge.look(state, is_state=True)
         number = self._agreement.on_folder(None if bad is None else bool(bad), folder)
         if not number:
             if bad:
-                say_written_anyway(bad, folder, say("gate.no_agreement"))
+                say_written_anyway(bad, meant or folder, say("gate.no_agreement"))
             return folder
         aside = folder_aside(folder, number)
         if bad:
-            say_kept_aside(bad, folder, aside)
+            say_kept_aside(bad, meant or folder, aside)
         return aside
 
 

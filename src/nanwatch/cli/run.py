@@ -127,9 +127,9 @@ def parse(arguments: list[str]) -> Options | None:
         if option not in EXAMPLES:
             raise NanwatchError(say("cli.unknown_option", option=option))
         if not equals:
-            value = rest.pop(0) if rest else ""
-        if not value:
-            raise NanwatchError(say("cli.option_needs_value", option=option, example=EXAMPLES[option]))
+            if not rest or (option == "--dir" and not rest[0]):
+                raise NanwatchError(say("cli.option_needs_value", option=option, example=EXAMPLES[option]))
+            value = rest.pop(0)
         _set(options, option, value)
         if option == "-m":
             break
