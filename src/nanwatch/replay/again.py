@@ -72,6 +72,8 @@ class Again:
     error: Exception | None = None
     backwards: list[int] = field(default_factory=list)
     """How many of the gradients there were after each backward."""
+    counterpart: dict[int, Any] = field(default_factory=dict)
+    """id of a tensor of the program, or of a function that a transform gave it -> that of the replay."""
     differs: bool = False
     """A model gave something else than it gave to the program."""
 
@@ -160,20 +162,19 @@ def _past_replicas(scope: Scope) -> Callable[..., Any]:
 
 
 def call_again(
-    entry: Entry, step: int, after_root: bool = False, before: torch.Tensor | None = None
+    entry: Entry, step: int, after_root: bool = False, values: dict[int, torch.Tensor] | None = None
 ) -> Op | None:
     """One call of the tape, traced, on copies of its tensors: the op in it that first made a bad value.
-    `before`: what was in the tensor that it changes in place."""
+    `values`: what was in some of them, by their id."""
     tracer = OpTracer(Scope())
     tracer.alone = True
     tracer.step = step
     tracer.base = entry.stack
     tracer.after_root = after_root
     tracer.phase = "functional" if entry.functional else "outside"
-    copies: dict[int, torch.Tensor] = {}
-    before = entry.before if before is None else before
-    if before is not None:
-        copies[id(written_to(entry.args, entry.kwargs))] = before.clone()
+    copies = {key: value.clone() for key, value in (values or {}).items()}
+    if entry.before is not None:
+        copies.setdefault(id(written_to(entry.args, entry.kwargs)), entry.before.clone())
 
     def copy_of(tensor: torch.Tensor) -> torch.Tensor:
         return copies.setdefault(id(tensor), tensor.detach().clone())

@@ -109,11 +109,13 @@ def _from_replay(
     forgive_what_is_written_down(tracer.trace, roles)
     bad, backward = _bad_of(trouble, again)
     sinks = [i for i in (tracer.writers.get(t) for t in bad) if i is not None]
-    if trouble.seen_in == "exception" and not sinks:
+    if trouble.seen_in == "exception" and not (sinks and _are_all(trouble, bad)):
         made = [op.index for op in tracer.trace.ops.values() if op.bad_outputs]
         sinks = [index for _, index in tracer.writers.alive()] or made[-1:]
-    if trouble.seen_in in ("output", "exception") and sinks and _on_purpose(tracer.trace, sinks):
-        return _Healthy()
+    if trouble.seen_in in ("output", "exception") and sinks:
+        sinks = [index for index in sinks if not _on_purpose(tracer.trace, [index])]
+        if not sinks:
+            return _Healthy()
     blame = first_harmful(tracer.trace, sinks, backward) if sinks else None
     if blame is not None and not (again.differs and blame.outside is not None):
         of_loss = trouble.seen_in == "gradients" and not backward  # which a transform kept to itself
@@ -174,12 +176,23 @@ def _bad_of(trouble: Trouble, again: Again) -> tuple[list[torch.Tensor], bool]:
     if trouble.seen_in in ("weights", "checkpoint"):
         return [t for _, t in trouble.sinks], False
     if trouble.seen_in in ("output", "exception"):
-        outputs = [t for t in again.outputs if measurable(t) and not is_finite(t)]
+        held = [again.counterpart.get(id(t)) for _, t in trouble.sinks]
+        outputs = [t for t in held if t is not None] if trouble.seen_in == "exception" else []
+        outputs = [t for t in outputs or again.outputs if measurable(t) and not is_finite(t)]
         if outputs:
             return outputs, False
         made = [t for _, t in trouble.sinks]
         return made, False
     return [g for _, g in again.gradients if not is_finite(g)], True
+
+
+def _are_all(trouble: Trouble, bad: list[torch.Tensor]) -> bool:
+    """Whether what the program died of may be among these: no NaN without one here."""
+    return any(_has_nan(t) for t in bad) or not any(_has_nan(t) for _, t in trouble.sinks)
+
+
+def _has_nan(tensor: torch.Tensor) -> bool:
+    return measurable(tensor) and bool(numbers(tensor).nan)
 
 
 def _not_again(trouble: Trouble, again: Again) -> Located:

@@ -65,8 +65,7 @@ class Player:
         """A random state has been put back."""
         self._drawn_from: set[int] = set()
         """Generators of the program that have been put back."""
-        self._counterpart: dict[int, Any] = {}
-        """id of a tensor of the program, or of a function that a transform gave it -> that of the replay."""
+        self._counterpart = again.counterpart
         self._outside_memory = {key_of(t) for t in [*tape.used.values(), *tape.made.values()]}
 
     @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -20,6 +20,8 @@ from nanwatch.watching.tape import Entry, tensors_in
 from nanwatch.watching.torch_functions import changes_its_input, written_to
 from nanwatch.watching.trouble import Trouble
 
+GUESSES = (0.0, -1.0)
+"""In the place of a NaN, where nobody kept what was there before."""
 DEEPEST = 100
 """How far a bad value is followed back."""
 
@@ -134,9 +136,11 @@ class Roles:
         """The last call of the program's own code that wrote into this memory."""
         return next(iter(self._writers(key)), None)
 
-    def _writers(self, key: int) -> Iterator[Entry]:
-        """The calls of the program's own code that wrote into this memory, the last first."""
-        for entry in reversed(self._entries):
+    def _writers(self, key: int, until: Entry | None = None) -> Iterator[Entry]:
+        """The calls of the program's own code that wrote into this memory, the last first. `until`: only
+        those before it."""
+        entries = self._entries if until is None else self._entries[: self._entries.index(until)]
+        for entry in reversed(entries):
             if entry.kind == "write" or changes_its_input(entry.call, entry.kwargs):
                 if any(key_of(t) == key for t in tensors_in(written_to(entry.args, entry.kwargs))):
                     yield entry
@@ -147,28 +151,55 @@ class Roles:
             ):
                 yield entry
 
-    def origin(self, key: int, depth: int = 0) -> Op | None:
+    def origin(self, key: int, until: Entry | None = None, depth: int = 0) -> Op | None:
         """The op of the program's own code that first made a bad value which came to be in this memory:
         follow the tape backwards by value, then make that one call again, traced, on copies."""
         changes: list[Entry] = []
-        for entry in self._writers(key):
+        for entry in self._writers(key, until):
             in_place = entry.kind == "write" or changes_its_input(entry.call, entry.kwargs)
             target = {key} if in_place else {key_of(t) for t in tensors_in(entry.outputs)}
-            for tensor in tensors_in((entry.args, entry.kwargs)):
-                if key_of(tensor) not in target and measurable(tensor) and not is_finite(tensor):
-                    found = self.origin(key_of(tensor), depth + 1) if depth < DEEPEST else None
-                    if _turns_inf_into_nan(tensor, entry) and (found is None or written_down(found)):
-                        return self._made_again(entry)
+            given = [t for t in tensors_in((entry.args, entry.kwargs)) if key_of(t) not in target]
+            then = {id(t): self._then(t, entry) for t in given if measurable(t) and not is_finite(t)}
+            for tensor in given:
+                was = then.get(id(tensor))
+                if was is not None and not is_finite(was):
+                    found = self.origin(key_of(tensor), entry, depth + 1) if depth < DEEPEST else None
+                    if _turns_inf_into_nan(was, entry) and (found is None or written_down(found)):
+                        return self._made_again(entry, then)
                     return found
             if not in_place or (entry.before is not None and is_finite(entry.before)):
-                return self._made_again(entry) or self._first_of(changes)
+                return self._made_again(entry, then) or self._first_of(changes)
             if entry.before is None:
                 changes.append(entry)
         return self._first_of(changes)
 
-    def _made_again(self, entry: Entry, before: torch.Tensor | None = None) -> Op | None:
+    def _then(self, tensor: torch.Tensor, call: Entry) -> torch.Tensor | None:
+        """What a tensor that is bad now held when this call was given it; None if nobody knows."""
+        for entry in self._entries[self._entries.index(call) + 1 :]:
+            if entry.kind != "write" and not changes_its_input(entry.call, entry.kwargs):
+                continue
+            target = written_to(entry.args, entry.kwargs)
+            if any(key_of(t) == key_of(tensor) for t in tensors_in(target)):
+                whole = entry.before is not None and entry.before.shape == tensor.shape
+                return entry.before if whole else None
+        return tensor
+
+    def _made_again(self, entry: Entry, then: dict[int, torch.Tensor | None] | None = None) -> Op | None:
+        """`then`: what was in its tensors, where that is not what is there now."""
+        known = {key: value for key, value in (then or {}).items() if value is not None}
+        unknown = [t for t in tensors_in((entry.args, entry.kwargs)) if (then or {}).get(id(t), t) is None]
+        if not unknown:
+            return self._called_again(entry, known)
+        for guess in GUESSES:
+            guessed = {id(t): _plausible(t, guess) for t in unknown}
+            op = self._called_again(entry, {**known, **guessed})
+            if op is not None:
+                return _without_guesses(op, guessed.values())
+        return None
+
+    def _called_again(self, entry: Entry, values: dict[int, torch.Tensor]) -> Op | None:
         earlier = self._entries[: self._entries.index(entry)]
-        return call_again(entry, self._tape.step, any(e.kind == "module" for e in earlier), before)
+        return call_again(entry, self._tape.step, any(e.kind == "module" for e in earlier), values)
 
     def _first_of(self, changes: list[Entry]) -> Op | None:
         """The first of some changes in place, given the last first, that makes something bad of finite
@@ -177,12 +208,9 @@ class Roles:
             target = written_to(entry.args, entry.kwargs)
             if not isinstance(target, torch.Tensor) or not measurable(target):
                 continue
-            now = target.detach()
-            for guess in (0.0, -1.0):
-                before = torch.where(now.isnan(), guess, torch.where(now.isinf(), now.sign(), now))
-                op = self._made_again(entry, before)
-                if op is not None:
-                    return _without_guesses(op, before)
+            op = self._made_again(entry, {id(target): None})
+            if op is not None:
+                return op
         return None
 
     def last_write(self, key: int) -> Stack | None:
@@ -196,8 +224,15 @@ class Roles:
         return ()
 
 
-def _without_guesses(op: Op, guess: torch.Tensor) -> Op:
+def _plausible(tensor: torch.Tensor, guess: float) -> torch.Tensor:
+    """What may have been there before it went bad."""
+    now = tensor.detach()
+    return torch.where(now.isnan(), guess, torch.where(now.isinf(), now.sign(), now))
+
+
+def _without_guesses(op: Op, guesses: Iterable[torch.Tensor]) -> Op:
     """What was only guessed is not shown, nor kept for a repro."""
+    shapes = {tuple(guess.shape) for guess in guesses}
     op.call = None
-    op.inputs = [o for o in op.inputs if o.numbers.shape != tuple(guess.shape) or o.numbers.name != "self"]
+    op.inputs = [o for o in op.inputs if o.numbers.shape not in shapes or o.numbers.name != "self"]
     return op
