@@ -4,12 +4,14 @@ not its own."""
 from __future__ import annotations
 
 import copy
+import random
 import sys
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from torch import Tensor, nn
@@ -155,7 +157,80 @@ class CalledAgainInAnother(CalledAgainInTheBackward):
     reentrant = True
 
 
+class MadeLater(Keeping):
+    """None at first; then a list, a dict that is renewed now and then, and a large tensor."""
+
+    def prepare(self) -> None:
+        self.seen: list[int] | None = None
+        self.counts: dict[str, int] = {}
+        self.large: Tensor | None = None
+
+    def take(self, x: Tensor) -> Tensor:
+        if self.seen is None:
+            self.seen, self.large = [], torch.zeros(600, 600)
+        if len(self.seen) % 3 == 0:
+            self.counts = {"calls": 0}
+        self.seen.append(len(self.seen))
+        self.counts["calls"] += 1
+        assert self.large is not None
+        return self.large.add_(x.detach().nan_to_num().mean()).mean()
+
+    def kept(self) -> list[Any]:
+        return [self.seen, self.counts, self.large]
+
+
+class InTuples(Keeping):
+    def prepare(self) -> None:
+        self.pair: tuple[list[int], dict[str, int]] = ([], {"calls": 0})
+
+    def take(self, x: Tensor) -> None:
+        self.pair[0].append(len(x))
+        self.pair[1]["calls"] += 1
+
+    def kept(self) -> list[Any]:
+        return [*self.pair[0], self.pair[1]["calls"]]
+
+
+class Holder:
+    def __init__(self, layer: nn.Module) -> None:
+        self.layer = layer
+
+
+class LayersFurtherDown(Keeping):
+    """Out of torch's sight, in a list in a dict, and in an object."""
+
+    def prepare(self) -> None:
+        self.norms = {"a": [nn.BatchNorm1d(4)]}
+        self.holder = Holder(nn.BatchNorm1d(4))
+
+    def take(self, x: Tensor) -> Tensor:
+        out: Tensor = self.norms["a"][0](x) + self.holder.layer(x)
+        return out.detach()
+
+    def kept(self) -> list[Any]:
+        return state_of(self.norms["a"][0], self.holder.layer)
+
+
+class DrawsItself(Keeping):
+    """From generators of Python, NumPy and torch that it keeps."""
+
+    def prepare(self) -> None:
+        self.of_python, self.of_numpy = random.Random(0), numpy.random.default_rng(0)
+        self.more = {"torch": [torch.Generator().manual_seed(0)]}
+
+    def take(self, x: Tensor) -> Tensor:
+        drawn = self.of_python.random() + float(self.of_numpy.standard_normal())
+        return drawn + torch.randn(4, generator=self.more["torch"][0])
+
+    def kept(self) -> list[Any]:
+        return [self.of_python.random(), float(self.of_numpy.random())]
+
+
 KINDS = [
+    MadeLater,
+    InTuples,
+    LayersFurtherDown,
+    DrawsItself,
     TheLastBatch,
     AGrowingBuffer,
     TensorsInAList,

@@ -9,11 +9,11 @@ from nanwatch.replay.locate import locate
 from nanwatch.replay.locate_index import locate_assert, locate_index
 from nanwatch.replay.located import Located
 from nanwatch.replay.out_of_range import may_be_an_index
+from nanwatch.watching.asked_about import asked_about
 from nanwatch.watching.device_assert import is_device_assert
 from nanwatch.watching.first_look import look_at
 from nanwatch.watching.post_mortem import bad_tensors_of
 from nanwatch.watching.shield import warn
-from nanwatch.watching.tape import Entry, tensors_in
 from nanwatch.watching.trouble import Trouble
 from nanwatch.watching.watcher import Watcher
 
@@ -58,7 +58,7 @@ def _index(error: BaseException, watcher: Watcher) -> tuple[Trouble, Located] | 
 
 def _bad_values(error: BaseException, watcher: Watcher) -> tuple[Trouble, Located] | None:
     recorder = watcher.recorder
-    sinks = bad_tensors_of(error, recorder.failing, _asked_about(recorder.tape.entries))
+    sinks = bad_tensors_of(error, recorder.failing, asked_about(recorder.tape.entries))
     last = recorder.tape.entries[-1] if recorder.tape.entries else None
     died_in_backward = last is not None and last.kind == "backward" and not last.finished
     # a NaN that it was given may be in nobody's hands any more
@@ -79,12 +79,6 @@ def _bad_values(error: BaseException, watcher: Watcher) -> tuple[Trouble, Locate
     if located.phase == "data" and (recorder.failing is None or recorder.failing[1] is not error):
         return None  # something not finite lay about; nothing says that it ended the program
     return trouble, located
-
-
-def _asked_about(entries: list[Entry]) -> set[int]:
-    """What the program looked at with `isnan` and the like, since the last update."""
-    asking = [e for e in entries if getattr(e.call, "__name__", "") in ("isnan", "isinf", "isfinite")]
-    return {id(t) for e in asking for t in tensors_in((e.args, e.kwargs))}
 
 
 def _trouble(watcher: Watcher, seen_in: str, sinks: list[tuple[str, torch.Tensor]]) -> Trouble:

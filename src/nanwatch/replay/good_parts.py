@@ -20,7 +20,7 @@ from nanwatch.tensors import is_finite
 from nanwatch.watching.contents import Held, held_by, put_contents
 from nanwatch.watching.module_calls import ModuleCalls
 from nanwatch.watching.module_state import attribute_of, put_attribute, tensor_of
-from nanwatch.watching.randomness import GeneratorState, Rng
+from nanwatch.watching.randomness import GeneratorState, Rng, put_state, state_of
 from nanwatch.watching.tape import Entry, Tape, given_to, tensors_in
 from nanwatch.watching.values import put_value
 
@@ -59,7 +59,7 @@ class GoodParts:
                 put_value(tensor_of(owner, name), value)
         put_contents(self.containers)
         for generator, state in self.generators:
-            generator.set_state(state)
+            put_state(generator, state)
         if self.rng is not None:
             self.rng.put_back()
 
@@ -132,7 +132,7 @@ def made_without(
         found.buffers = [(o, n, b.clone()) for o, n in changed.values() if (b := tensor_of(o, n)) is not None]
         named = {(id(o), n): (o, n) for e in every for o, n, _ in e.attributes}
         found.attributes = [(o, n, attribute_of(o, n)) for o, n in named.values()]
-        found.generators = [(g, g.get_state()) for e in every if e.kind == "module" for g, _ in e.generators]
+        found.generators = [(g, state_of(g)) for e in every if e.kind == "module" for g, _ in e.generators]
         found.containers = held_by([[held[0] for e in every for held in e.containers]])
 
     changes = Changes(tracer=_Untraced, draws_on=True, begins_with=every, at_end=keep)

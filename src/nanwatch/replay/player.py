@@ -23,6 +23,7 @@ from nanwatch.replay.tracer import OpTracer, measurable
 from nanwatch.replay.untouched import Untouched
 from nanwatch.tensors import is_finite
 from nanwatch.watching.about_models import leaves_of
+from nanwatch.watching.randomness import put_state
 from nanwatch.watching.ranks import NeedsOtherRanks, is_sharded
 from nanwatch.watching.storages import key_of
 from nanwatch.watching.tape import Context, Entry, Tape, given_to, map_tensors, tensors_in, version_of
@@ -155,7 +156,7 @@ class Player:
                 self._drawn_from.add(id(generator))
                 known = (g for e in self._changes.begins_with for g in e.generators if g[0] is generator)
                 _, state = next(known, (generator, state))
-            generator.set_state(state)
+            put_state(generator, state)
         variables = [(variable, variable.get()) for variable in entry.free]
         undo = None if entry.contents is None else entry.contents.loaded(self._stand_in)
         try:

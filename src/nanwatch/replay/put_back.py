@@ -13,7 +13,7 @@ from torch import nn
 from nanwatch.replay.untouched import Untouched
 from nanwatch.watching.contents import held_by, put_contents
 from nanwatch.watching.module_state import attribute_of, own_names, put_attribute, put_tensor, tensor_of
-from nanwatch.watching.randomness import GeneratorState, Rng
+from nanwatch.watching.randomness import GeneratorState, Rng, put_state, state_of
 from nanwatch.watching.tape import Entry
 
 MOST_HELD = 100_000
@@ -25,7 +25,7 @@ def everything_put_back(entries: list[Entry], untouched: Untouched) -> Iterator[
     """Buffers, attributes and what lists and the like hold, as they were before the step, for the time of the
     replay; then all as it is."""
     rng = Rng.of_all()
-    generators: list[GeneratorState] = [(g, g.get_state()) for entry in entries for g, _ in entry.generators]
+    generators: list[GeneratorState] = [(g, state_of(g)) for entry in entries for g, _ in entry.generators]
     swapped: list[tuple[nn.Module, str, torch.Tensor | None]] = []
     flags: list[tuple[nn.Module, bool]] = []
     done: set[tuple[int, str]] = set()
@@ -65,7 +65,7 @@ def everything_put_back(entries: list[Entry], untouched: Untouched) -> Iterator[
             module.training = training
         untouched.put_back()
         for generator, state in generators:
-            generator.set_state(state)
+            put_state(generator, state)
         rng.put_back()
 
 

@@ -19,8 +19,10 @@ from torch.optim.swa_utils import AveragedModel
 from nanwatch.tensors import is_finite
 from nanwatch.watching.about_models import living
 from nanwatch.watching.made_anew import carried_on
+from nanwatch.watching.module_state import put_state_back
+from nanwatch.watching.of_the_batch import of_the_batch
 from nanwatch.watching.storages import key_of
-from nanwatch.watching.tape import Tape, given_to, tensors_in
+from nanwatch.watching.tape import Entry, Tape, given_to, tensors_in, tensors_of_call
 from nanwatch.watching.torch_functions import written_to
 
 if TYPE_CHECKING:
@@ -43,6 +45,8 @@ class Aftermath:
         """Tensors whose `.data` it has set anew since, and to what."""
         self._weights: set[int] = set()
         """The memory of the weights, and of the statistics beside them."""
+        self._averaging: list[tuple[torch.Tensor, torch.Tensor]] | None = None
+        """Of a module that is being called and averages the weights: its own, and what they held."""
         self._left_out = -1
         """The step."""
         self._averaged: weakref.WeakKeyDictionary[AveragedModel, dict[int, int]] = weakref.WeakKeyDictionary()
@@ -63,7 +67,8 @@ class Aftermath:
     ) -> None:
         """`updates`: how many this optimizer, of these weights, has made while it was watched. `anew`: what
         the step drew may be drawn again. (Not by a model that is given nothing: it draws its own batches.)"""
-        first = next((e for e in tape.entries if e.kind == "module" and e.rng is not None), None)
+        entries = of_the_batch(tape)
+        first = next((e for e in entries if e.kind == "module" and e.rng is not None), None)
         if anew and first is not None and first.rng is not None and given_to(first):
             first.rng.put_back()
         self._left_out = tape.step
@@ -83,9 +88,10 @@ class Aftermath:
                     mine.update(map(id, average.parameters()))  # there may be an average of this one
             else:
                 by_epochs += [*average.parameters(), *average.buffers()]
-        models = [e.call for e in tape.entries if isinstance(e.call, nn.Module)]
-        self._weights = {key_of(t) for t in (*weights, *(b for m in models for b in m.buffers()))}
-        self._watch_averages(weights, by_epochs)
+        models = {id(e.call): e.call for e in entries if isinstance(e.call, nn.Module)}
+        statistics = [b for model in models.values() for b in model.buffers()]
+        self._weights = {key_of(t) for t in (*weights, *statistics)}
+        self._watch_averages(weights, statistics, by_epochs)
 
     def step_begins(self, optimizer: Optimizer) -> None:
         """All is as usual again for this optimizer."""
@@ -98,7 +104,28 @@ class Aftermath:
         self._watcher.recorder.on_write = None
         self._written.clear()
 
-    def model_called(self) -> None:
+    def module_called(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A model: the next step begins. One that is given the weights, and nothing else: it averages them,
+        and is as it was before when it returns."""
+        given = tensors_of_call(args, kwargs)
+        models = [v for v in (*args, *kwargs.values()) if isinstance(v, nn.Module)]
+        given += [p for model in models for p in model.parameters() if p.requires_grad]
+        if not given or any(key_of(t) not in self._weights for t in given):
+            self.over_for_averages()
+            return
+        own = [p for p in module.parameters() if key_of(p) not in self._weights]
+        self._averaging = [(p, p.detach().clone()) for p in own]
+
+    def module_returned(self, entry: Entry) -> None:
+        if self._averaging is None:
+            return
+        own, self._averaging = self._averaging, None
+        put_state_back([entry])
+        with torch.no_grad():
+            for parameter, before in own:
+                parameter.copy_(before)
+
+    def over_for_averages(self) -> None:
         """Averages of the weights that the program keeps by hand are as they were before the update."""
         recorder = self._watcher.recorder
         if recorder.on_write is None:
@@ -109,6 +136,8 @@ class Aftermath:
         )
         written, self._written = self._written, {}
         averages = self._filled_from_weights()
+        if any(_is_count(tensor) for tensor, _ in written.values()):
+            averages |= _beside(averages)
         for tensor, before in (*anew, *(pair for pair in written.values() if key_of(pair[0]) in averages)):
             with torch.inference_mode() if tensor.is_inference() else torch.no_grad():
                 tensor.copy_(before)
@@ -127,16 +156,19 @@ class Aftermath:
         return filled - self._weights
 
     def over(self) -> None:
-        self.model_called()
+        self.over_for_averages()
         for held in self._still.values():
             for thing, kind in held:
                 thing.__class__ = kind
         self._still.clear()
 
-    def _watch_averages(self, weights: list[torch.Tensor], by_epochs: list[torch.Tensor]) -> None:
-        """What is changed in place now and looks like a weight, or all of them in a vector, but is none and
-        no gradient: a moving average of them, be it in another precision, unless it goes by epochs."""
-        shapes = {p.shape for p in weights} | {torch.Size([sum(p.numel() for p in weights)])}
+    def _watch_averages(
+        self, weights: list[torch.Tensor], statistics: list[torch.Tensor], by_epochs: list[torch.Tensor]
+    ) -> None:
+        """What is changed in place now and is as large as a weight or a statistic, or as all weights, but is
+        none and no gradient: perhaps a moving average of them, be it in another precision or shape, unless
+        it goes by epochs."""
+        sizes = {t.numel() for t in (*weights, *statistics)} | {sum(p.numel() for p in weights)}
         gradients = {key_of(p.grad) for p in weights if p.grad is not None}
         others = gradients | self._weights | {key_of(t) for t in by_epochs}
 
@@ -144,10 +176,25 @@ class Aftermath:
             if isinstance(source, torch.Tensor):
                 self._set.append((tensor, source))
             known = id(tensor) in self._written or tensor.is_inference() or key_of(tensor) in others
-            if not known and tensor.shape in shapes and tensor.is_floating_point() and is_finite(tensor):
+            average = not known and tensor.numel() in sizes and tensor.is_floating_point()
+            if (average and is_finite(tensor)) or (not known and _is_count(tensor)):
                 self._written[id(tensor)] = (tensor, tensor.detach().clone())
 
         self._watcher.recorder.on_write = on_write
+
+
+def _is_count(tensor: torch.Tensor) -> bool:
+    """Of updates, perhaps, by which an average warms up."""
+    return tensor.numel() == 1 and not tensor.requires_grad
+
+
+def _beside(averages: set[int]) -> set[int]:
+    """The memory of the buffers of modules that keep such averages."""
+    found: set[int] = set()
+    for module in living(nn.Module):
+        if any(key_of(t) in averages for t in (*module.parameters(), *module.buffers())):
+            found.update(map(key_of, module.buffers()))
+    return found
 
 
 def _innermost(optimizer: Any) -> Any:

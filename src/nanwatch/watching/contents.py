@@ -19,7 +19,7 @@ import torch
 from nanwatch.watching.stack import is_library
 from nanwatch.watching.storages import key_of
 from nanwatch.watching.tape import PLAIN, map_tensors
-from nanwatch.watching.values import Value, is_small
+from nanwatch.watching.values import Value, is_plain, is_small, put_value
 
 MOST_LOOKED_AT = 500
 """Values looked at in the arguments of one call."""
@@ -128,7 +128,7 @@ def _copy_of(container: Any) -> Any:
 def _fill(container: Any, held: Any) -> None:
     if isinstance(container, torch.Tensor):
         with torch.no_grad():
-            container.copy_(held.copy)
+            put_value(container, held.copy)
         return
     container.clear()
     container.extend(held) if isinstance(container, LISTED) else container.update(held)
@@ -142,50 +142,81 @@ def held_by(
     values: Iterable[Any], most: int = LONGEST, apart: Container[int] = (), tensors: bool = True
 ) -> Held:
     """What the containers among these values hold, and those in them: dicts, lists, sets, the attributes of
-    objects of the program's own classes, and small tensors in them; all in all no more than `most` things. Of
-    exactly these types: nothing of the program's own is run here. `apart`: the memory of tensors that are
-    looked after elsewhere; without `tensors` that of none is read."""
+    objects of the program's own classes, and small tensors in them; all in all no more than `most` things.
+    `apart`: the memory of tensors that are looked after elsewhere; without `tensors` that of none is read."""
     found: Held = []
-    seen: set[int] = set()
-    waiting = [value for value in values if not isinstance(value, torch.Tensor)]
     room = MOST_BYTES
+    for value in inside((v for v in values if not isinstance(v, torch.Tensor)), most):
+        if not isinstance(value, torch.Tensor):
+            if _is_container(value):
+                found.append((value, _copy_of(value)))
+        elif tensors and _is_value(value) and value.nbytes <= room and key_of(value) not in apart:
+            room -= value.nbytes
+            found.append((value, _copy_of(value)))
+    return found
+
+
+def all_held_by(values: Iterable[Any], apart: Container[int]) -> Held:
+    """The same without a limit, tensors of any size too, also in objects of libraries."""
+    found = inside(values, sys.maxsize, of_libraries=True)
+    return [
+        (value, _copy_of(value))
+        for value in found
+        if _is_container(value) or (is_plain(value) and _is_owned(value) and key_of(value) not in apart)
+    ]
+
+
+def inside(values: Iterable[Any], most: int, of_libraries: bool = False) -> Iterator[Any]:
+    """These values and what is in them, each once, no more than `most` in containers. An object is stood for
+    by its `__dict__`. Of exactly these types: nothing of the program's own is run here. Not what is in
+    tensors and modules."""
+    seen: set[int] = set()
+    waiting = list(values)
     while waiting and most > 0:
         value = waiting.pop()
         if id(value) in seen:
             continue
         seen.add(id(value))
-        if tensors and _is_value(value) and value.nbytes <= room and key_of(value) not in apart:
-            most, room = most - 1, room - value.nbytes
-            found.append((value, _copy_of(value)))
+        kind = type(value)
+        if issubclass(kind, _NO_CONTAINERS):
+            if not issubclass(kind, PLAIN) or issubclass(kind, torch.nn.Module):
+                yield value
             continue
-        if issubclass(type(value), _NO_CONTAINERS):
-            continue
-        container = _container(value)
-        if container is None or len(container) > most:
-            continue
-        most -= len(container) + 1
-        found.append((container, _copy_of(container)))
-        waiting += container.values() if isinstance(container, dict) else container
-    return found
+        container = value if issubclass(kind, tuple) else _container(value, of_libraries)
+        if container is None:
+            yield value
+        elif len(container) <= most:
+            most -= len(container) + 1
+            yield container
+            waiting += container.values() if isinstance(container, dict) else container
+
+
+def _is_container(value: Any) -> bool:
+    kind = type(value)
+    return any(kind is known for known in CONTAINERS)  # there are classes that cannot be hashed, nor compared
 
 
 def _is_value(value: Any) -> bool:
-    """A small tensor in memory of torch's own: what lies in foreign memory may have lost it."""
-    if not is_small(value) or value.is_inference() or value.is_meta:
-        return False
-    return bool(value.untyped_storage().resizable())
+    return is_small(value) and _is_owned(value)
+
+
+def _is_owned(tensor: torch.Tensor) -> bool:
+    """In memory of torch's own: what lies in foreign memory may have lost it."""
+    return not tensor.is_inference() and not tensor.is_meta and bool(tensor.untyped_storage().resizable())
 
 
 _NO_CONTAINERS = (torch.Tensor, torch.nn.Module, numpy.ndarray, *PLAIN)
 
 
-def _container(value: Any) -> Any:
+def _container(value: Any, of_libraries: bool = False) -> Any:
     kind = type(value)
+    if _is_container(value):
+        return value
     try:
-        if kind in CONTAINERS:
-            return value
         file = getattr(sys.modules.get(kind.__module__), "__file__", None)
-        if file is None or is_library(file) or callable(value):
+        if file is None or callable(value) or (is_library(file) and not of_libraries):
+            return None
+        if of_libraries and kind.__module__.partition(".")[0] in sys.stdlib_module_names | {"torch", "numpy"}:
             return None
         attributes = object.__getattribute__(value, "__dict__")
     except Exception:  # a class that cannot be hashed, or whose `__dict__` is a property
@@ -199,8 +230,10 @@ def changed(held: Iterable[tuple[Any, Any]]) -> Held:
 
 
 def put_contents(held: Held) -> None:
-    for container, before in changed(held):
-        _fill(container, before)
+    """Tensors always: what is put into them does not count as a change."""
+    for container, before in held:
+        if isinstance(container, torch.Tensor) or not holds(container, before):
+            _fill(container, before)
 
 
 Changed = tuple[Any, Any, Any]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,9 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from nanwatch.watching.contents import Held, held_by, put_contents
+from nanwatch.watching.contents import Held, all_held_by, held_by, put_contents
+from nanwatch.watching.randomness import Rng
+from nanwatch.watching.storages import key_of
 
 HANDED_ON = (
     "param_groups",
@@ -74,6 +75,9 @@ class EmptyGroups:
         told.clear()
         return held
 
+    def draws_from_here(self) -> None:
+        """It draws nothing."""
+
     def give_back(self) -> None:
         self.optimizer.param_groups = self.groups
         self.optimizer._optimizer_step_post_hooks.update(self.told)
@@ -83,27 +87,22 @@ class EmptyGroups:
 @dataclass
 class Copies:
     """All that a step may change, as it was before: for an optimizer that calls the model in the middle of it
-    (LBFGS), or is not torch's own."""
+    (LBFGS), or is not torch's own. It is put back in its place: a program, or a view, may hold it too."""
 
     optimizer: Optimizer
     weights: list[tuple[torch.Tensor, torch.Tensor]]
-    state: dict[Any, Any]
-    groups: list[tuple[dict[str, Any], dict[str, Any]]]
+    held: Held
     told: list[tuple[int, Any]]
     memory: OwnMemory
+    rng: Rng | None = None
 
     @staticmethod
     def of(optimizer: Optimizer) -> Copies:
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        kept = {id(p): p for p in parameters}
         return Copies(
             optimizer,
             [(p, p.detach().clone()) for p in parameters],
-            {key: _copied(state, kept) for key, state in optimizer.state.items()},
-            [
-                (group, {name: _copied(value, kept) for name, value in group.items() if name != "params"})
-                for group in optimizer.param_groups
-            ],
+            all_held_by([optimizer.state, *optimizer.param_groups], {key_of(p) for p in parameters}),
             list(optimizer._optimizer_step_post_hooks.items()),
             OwnMemory.of(optimizer),
         )
@@ -116,18 +115,19 @@ class Copies:
                 if weight.grad is not None:
                     weight.grad.zero_()
 
+    def draws_from_here(self) -> None:
+        """Noise that the step draws is as good as not drawn."""
+        self.rng = Rng.of_all()
+
     def give_back(self) -> None:
         with torch.no_grad():
             for weight, before in self.weights:
                 weight.copy_(before)
         self.memory.put_back()
         self.optimizer._optimizer_step_post_hooks.update(self.told)
-        self.optimizer.state.clear()
-        self.optimizer.state.update(self.state)
-        for group, settings in self.groups:
-            group.update(settings)
-            for name in [n for n in group if n not in settings and n != "params"]:
-                del group[name]
+        put_contents(self.held)
+        if self.rng is not None:
+            self.rng.put_back()
 
 
 def replace_by_zero(tensors: Iterable[torch.Tensor]) -> None:
@@ -136,20 +136,3 @@ def replace_by_zero(tensors: Iterable[torch.Tensor]) -> None:
         for tensor in tensors:
             if tensor.is_floating_point() or tensor.is_complex():
                 torch.nan_to_num(tensor, 0.0, 0.0, 0.0, out=tensor)
-
-
-def _copied(value: Any, kept: dict[int, Any]) -> Any:
-    """Tensors cloned, containers rebuilt, objects copied with what is in them, but for what is `kept` by its
-    id; what cannot be copied as it is."""
-    if id(value) in kept or value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, torch.Tensor):
-        return value.detach().clone()
-    if type(value) is dict:
-        return {key: _copied(item, kept) for key, item in value.items()}
-    if type(value) is list:
-        return [_copied(item, kept) for item in value]
-    try:
-        return copy.deepcopy(value, dict(kept))
-    except Exception:
-        return value

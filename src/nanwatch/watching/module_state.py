@@ -16,10 +16,10 @@ import torch
 from torch import nn
 from torch.nn.modules.lazy import LazyModuleMixin
 
-from nanwatch.watching.contents import changed, held_by, undo
-from nanwatch.watching.randomness import states_of
+from nanwatch.watching.contents import changed, held_by, inside, undo
+from nanwatch.watching.randomness import put_state, states_of
 from nanwatch.watching.storages import key_of
-from nanwatch.watching.tape import Entry
+from nanwatch.watching.tape import PLAIN, Entry
 from nanwatch.watching.values import is_plain, is_small, put_value
 
 FIRST_COPY_BYTES = 2**30
@@ -44,10 +44,20 @@ class Changing:
     tensors: list[tuple[weakref.ref[nn.Module], str]]
     attributes: list[tuple[weakref.ref[nn.Module], str]]
     containers: list[tuple[weakref.ref[nn.Module], str]]
-    generators: list[torch.Generator]
+    generators: list[Any]
     """Generators of its own, which it may draw from."""
     is_all: bool
     """Else the call has made something new, which the next one may change."""
+
+    def and_also(self, other: Changing) -> Changing:
+        """What either call has shown; `is_all` as this one has it."""
+        return Changing(
+            list(dict.fromkeys([*self.tensors, *other.tensors])),
+            list(dict.fromkeys([*self.attributes, *other.attributes])),
+            list(dict.fromkeys([*self.containers, *other.containers])),
+            list({id(g): g for g in (*self.generators, *other.generators)}.values()),
+            self.is_all,
+        )
 
     @property
     def anything(self) -> bool:
@@ -98,7 +108,7 @@ def note_everything(entry: Entry, module: nn.Module) -> None:
     values = [value for _, _, value in entry.attributes]
     apart = _memory_of(_tensors(owners))
     entry.containers = held_by(values, apart=apart)
-    entry.generators = [*entry.generators, *states_of(values)]
+    entry.generators = [*entry.generators, *states_of(inside(values, MOST_HELD))]
 
 
 def note_what_changes(entry: Entry, changing: Changing) -> None:
@@ -107,8 +117,9 @@ def note_what_changes(entry: Entry, changing: Changing) -> None:
         entry.generators = [*entry.generators, *states_of(changing.generators)]
     if changing.tensors:
         entry.buffers = _copies(_living(changing.tensors))
-    if changing.containers:
-        values = (attribute_of(owner, name) for owner, name in _living(changing.containers))
+    if changing.containers or changing.attributes:
+        names = _living([*changing.containers, *changing.attributes])
+        values = [attribute_of(owner, name) for owner, name in names]
         apart = _memory_of(_living([*changing.tensors, *changing.attributes]))
         entry.containers = held_by(values, MOST_HELD, apart)
     if changing.attributes:
@@ -139,7 +150,13 @@ def what_changed(entry: Entry) -> Changing:
     if not has_grown:  # else it was built by this call, and stays so
         entry.attributes += [(owner, name, MISSING) for owner, name in appeared]
     entry.owners = ()
-    return Changing(tensors, attributes, containers, own, not appeared and not has_grown)
+    replaced = any(_may_be_filled(attribute_of(owner, name)) for owner, name, _ in entry.attributes)
+    return Changing(tensors, attributes, containers, own, not (appeared or has_grown or replaced))
+
+
+def _may_be_filled(value: Any) -> bool:
+    """What a call has put there, and the next one may fill: no number, nor a tensor that is copied anyway."""
+    return value is not MISSING and not isinstance(value, PLAIN) and not is_small(value)
 
 
 def _what_appeared(entry: Entry) -> tuple[list[tuple[nn.Module, str]], bool]:
@@ -170,17 +187,17 @@ def put_state_back(entries: Iterable[Entry], numbers_too: bool = True) -> None:
                 with contextlib.suppress(Exception):
                     undo(*held)
             for generator, state in entry.generators if numbers_too and entry.kind == "module" else ():
-                generator.set_state(state)
+                put_state(generator, state)
 
 
 def every_module(module: nn.Module) -> list[nn.Module]:
-    """Also those that it, or one in it, keeps in a plain list or dict, out of torch's sight."""
+    """Also those that it, or one in it, keeps in plain lists, dicts and objects, out of torch's sight."""
     found = dict.fromkeys(module.modules())
     waiting = list(found)
     while waiting:
         owner = waiting.pop()
-        kept = (v for v in list(owner.__dict__.values()) if type(v) in (list, tuple, dict))
-        for value in (v for k in kept for v in list(k.values() if type(k) is dict else k)[:MOST_HELD]):
+        kept = [v for name, v in list(owner.__dict__.items()) if name not in OF_EVERY_MODULE]
+        for value in inside(kept, MOST_HELD):
             if isinstance(value, nn.Module) and value not in found:
                 new = [m for m in value.modules() if m not in found]
                 found |= dict.fromkeys(new)

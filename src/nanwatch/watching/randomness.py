@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import ctypes
 import functools
 import random
@@ -18,7 +19,8 @@ from nanwatch.watching.device_assert import is_device_assert
 WORDS = 624 * 4
 """Bytes of the state of a Mersenne twister, which both Python and NumPy use, without the position in it."""
 
-GeneratorState = tuple[torch.Generator, torch.Tensor]
+GeneratorState = tuple[Any, Any]
+"""A generator of torch, Python or NumPy, and its state."""
 
 
 @dataclass(slots=True)
@@ -49,7 +51,7 @@ class Rng:
             torch.cuda.default_generators[index].set_state(state)
         if self.python is not None:
             random.setstate(_whole_of_python(self.python))
-        if self.numpy is not None:
+        if self.numpy is not None and (type(self.numpy) is not bytes or self.numpy_drew()):
             sys.modules["numpy"].random.set_state(_whole_of_numpy(self.numpy))
 
     def numpy_drew(self) -> bool:
@@ -59,8 +61,27 @@ class Rng:
 
 
 def states_of(generators: Iterable[Any]) -> list[GeneratorState]:
-    """The states of the torch.Generators among these values, of which nothing else is asked."""
-    return [(g, g.get_state()) for g in generators if issubclass(type(g), torch.Generator)]
+    """The states of the generators among these values, of which nothing else is asked."""
+    numpy = sys.modules.get("numpy.random")
+    kinds = [torch.Generator, random.Random, *([numpy.Generator, numpy.RandomState] if numpy else [])]
+    return [(g, state_of(g)) for g in generators if any(type(g) is kind for kind in kinds)]
+
+
+def state_of(generator: Any) -> Any:
+    if type(generator) is random.Random:
+        return generator.getstate()
+    if hasattr(generator, "bit_generator"):
+        return copy.deepcopy(generator.bit_generator.state)
+    return generator.get_state()
+
+
+def put_state(generator: Any, state: Any) -> None:
+    if type(generator) is random.Random:
+        generator.setstate(state)
+    elif hasattr(generator, "bit_generator"):
+        generator.bit_generator.state = state
+    else:
+        generator.set_state(state)
 
 
 @contextlib.contextmanager
@@ -72,12 +93,12 @@ def drawn_again(rng: Rng | None, generators: Iterable[GeneratorState]) -> Iterat
         if rng is not None:
             rng.put_back()
         for generator, state in generators:
-            generator.set_state(state)
+            put_state(generator, state)
         yield
     finally:
         now.put_back()
         for generator, state in theirs:
-            generator.set_state(state)
+            put_state(generator, state)
 
 
 def python_state() -> Any:

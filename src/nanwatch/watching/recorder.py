@@ -59,6 +59,8 @@ class Known:
     draws_from_numpy: bool = False
     overwrites: bool = False
     """It has changed what it was given."""
+    shown: dict[bool, Changing] = field(default_factory=dict)
+    """training mode -> what the first calls have shown so far."""
     looks: Counter[bool] = field(default_factory=Counter)
     """training mode -> how often all that it may change was noted."""
 
@@ -242,6 +244,8 @@ class Recorder:
         known = self.known_of(entry.call)
         if entry.training not in known.changing:
             changing = what_changed(entry)
+            seen = known.shown.get(entry.training)
+            known.shown[entry.training] = changing = changing if seen is None else changing.and_also(seen)
             known.looks[entry.training] += 1
             if changing.is_all or known.looks[entry.training] >= MOST_LOOKS:
                 known.changing[entry.training] = changing

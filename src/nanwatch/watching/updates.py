@@ -18,6 +18,7 @@ from nanwatch.watching.held_back import Copies, EmptyGroups, held_back, replace_
 from nanwatch.watching.lasting_state import Damage, LastingState
 from nanwatch.watching.layers import facts_of
 from nanwatch.watching.module_state import put_state_back
+from nanwatch.watching.of_the_batch import of_the_batch
 from nanwatch.watching.sentinel import (
     LATE_STEPS,
     DeviceSentinel,
@@ -52,8 +53,8 @@ class Updates:
         self._held: EmptyGroups | Copies | None = None
         self._copies: Copies | None = None
         """Of an optimizer that calls the model itself, while its step is under way."""
-        self._inner: EmptyGroups | Copies | None = None
-        """Of another that it steps inside."""
+        self._inner: list[EmptyGroups | Copies] = []
+        """Of others that one which is held back steps inside."""
         self._inside_its_own = 0
         """How many steps are under way inside another one of the same optimizer."""
         self.optimizers: weakref.WeakSet[Optimizer] = weakref.WeakSet()
@@ -102,17 +103,18 @@ class Updates:
     def begins(self, optimizer: Optimizer, args: Any, kwargs: Any, frame: Any) -> Any:
         """Returns the arguments to call the step with, or None for those it has."""
         watcher, now = self._watcher, self._watcher.now
-        if now.updating and _is_inside_its_own(optimizer, frame):
+        if now.updating and _is_inside_the_step_of(optimizer, frame):
             self._inside_its_own += 1
             return None
         self._inside_its_own = 0
-        if self._is_inside_a_skipped_one(optimizer):
-            self._inner = held_back(optimizer)
+        if now.updating and self._is_inside_a_skipped_one(optimizer, frame):
+            self._inner.append(held_back(optimizer))
             return None
         on_device = self.on_device(optimizer)
         watcher.lockstep.step_begins(on_device)
         if self._held is not None:
             self.give_back()
+        watcher.judge_trial()
         self.aftermath.step_begins(optimizer)
         if self.last is None or self.last.optimizer() is not optimizer:
             self.made(optimizer)
@@ -133,18 +135,21 @@ class Updates:
         watcher.trace_the_update()
         return replaced
 
-    def _is_inside_a_skipped_one(self, optimizer: Optimizer) -> bool:
-        """Whether an optimizer whose closure went bad calls this one to make its update."""
-        copies = self._copies
-        return copies is not None and copies.optimizer is not optimizer and "skip" in self._step.events
+    def _is_inside_a_skipped_one(self, optimizer: Optimizer, frame: Any) -> bool:
+        """Whether an optimizer that is held back, or whose closure went bad, calls this one to make its
+        update."""
+        outer = self._copies or self._held
+        if outer is None or outer.optimizer is optimizer or "skip" not in self._step.events:
+            return False
+        return _is_inside_the_step_of(outer.optimizer, frame)
 
     def done(self, optimizer: Optimizer) -> None:
         watcher, now = self._watcher, self._watcher.now
         if self._inside_its_own:
             self._inside_its_own -= 1
             return
-        if self._inner is not None:
-            inner, self._inner = self._inner, None
+        if self._inner:
+            inner = self._inner.pop()
             inner.give_back()
             if inner.optimizer is optimizer:
                 return
@@ -252,7 +257,7 @@ class Updates:
 
     def do_without(self, action: str, optimizer: Optimizer, damage: Damage | None) -> None:
         """The update is not made, and where the state itself is bad, it goes back to a good one."""
-        weights = weights_of(optimizer)
+        weights = [p for p in weights_of(optimizer) if p.requires_grad]
         if action == "rollback":
             self.leave_out(optimizer, weights)
             self._watcher.roll_back(None if damage is None else damage.good_until)
@@ -261,6 +266,11 @@ class Updates:
         else:
             self._hold_back(optimizer)
             self.leave_out(optimizer, weights)
+            if damage is not None:
+                self._lasting.mend(damage)
+        held = self._held or self._copies
+        if held is not None:
+            held.draws_from_here()
 
     def _act_on(self, verdict: Verdict, optimizer: Optimizer, damage: Damage | None = None) -> None:
         watcher = self._watcher
@@ -314,7 +324,7 @@ class Updates:
         watcher.event("skip")
         self._left_out = watcher.recorder.step_of_gradients()
         anew = self._may_be_given_anew()
-        put_state_back(reversed(watcher.recorder.tape.entries), anew)
+        put_state_back(reversed(of_the_batch(watcher.recorder.tape)), anew)
         watcher.scaling.stand_still()
         made = self._made.get(id(optimizer), 0)
         self.aftermath.begins(optimizer, weights, watcher.recorder.tape, made, anew)
@@ -463,7 +473,7 @@ class Updates:
             trouble.prevented = self._policy != "observe"
             action = watcher.send(trouble)
             if action[0] == "skip":
-                put_state_back(reversed(tape.entries))
+                put_state_back(reversed(of_the_batch(tape)))
             self._device.clear()
             for facts in self._late_facts.values():
                 facts.events = (*facts.events, "held-back")
@@ -511,8 +521,8 @@ class Updates:
         return norm if all(p in covered for p in mine) else None
 
 
-def _is_inside_its_own(optimizer: Optimizer, frame: Any) -> bool:
-    """Whether a class that is built on another one calls the step of that: torch tells of both."""
+def _is_inside_the_step_of(optimizer: Optimizer, frame: Any) -> bool:
+    """Its own: a class that is built on another one calls the step of that, and torch tells of both."""
     outer = frame.f_back
     while outer is not None:
         if outer.f_code is frame.f_code and outer.f_locals.get("self") is optimizer:

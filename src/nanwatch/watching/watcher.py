@@ -24,6 +24,7 @@ from nanwatch.watching.about_models import (
     leaves_of,
     living,
 )
+from nanwatch.watching.asked_about import is_asked_about
 from nanwatch.watching.fingerprints import Fingerprints
 from nanwatch.watching.first_look import look_at
 from nanwatch.watching.following import Following
@@ -95,6 +96,8 @@ class Watcher:
         self.backward: Entry | None = None
         """The backward that is under way."""
         self._pending_output: Any = None
+        self._trial: tuple[Entry, Any] | None = None
+        """A call without gradients in a training that gave something bad, to be judged by what comes next."""
         self._trained: dict[tuple[int, int], bool] = {}
         self.go_back: Callable[[int | None], None] | None = None
         """Puts the last good state back: one of this step or before."""
@@ -152,6 +155,7 @@ class Watcher:
             if not self._closed and not self._raised:
                 self.shield.run(self.updates.judge_late, True)
                 self.shield.run(self._judge_pending_output)
+                self.shield.run(self.judge_trial)
                 if not self.incidents:
                     self.shield.run(self.updates.judge_last)
         finally:
@@ -248,8 +252,10 @@ class Watcher:
         recorder = self.recorder
         if self._pending_output is not None:
             self._judge_pending_output()
+        if self._trial is not None:
+            self.judge_trial()
         if recorder.on_write is not None:
-            self.updates.aftermath.model_called()
+            self.updates.aftermath.module_called(module, args, kwargs)
         training = self.updates.last is not None or self._is_training(module)
         self.lockstep.note(module)
         if self.now.model_returned and not training:
@@ -260,6 +266,11 @@ class Watcher:
         self._inside = True
         fed = bool(recorder.tape.entries) and given_what_a_model_made(args, kwargs, recorder.tape)
         phase = "loss" if is_loss(module, fed) else "forward"
+        self.now.events.append("forward")
+        entry = recorder.module_begins(module, args, kwargs, frame)
+        entry.phase, entry.fed = phase, fed
+        if self.lockstep.replicas:
+            entry.exchange = self.lockstep.exchange_of(module)
         if self.live is not None and self.live.active:
             self.live.phase = phase
             self._began_at = self.live.ops_seen
@@ -267,11 +278,6 @@ class Watcher:
                 self.live.pause()
             else:
                 self.live.resume()
-        self.now.events.append("forward")
-        entry = recorder.module_begins(module, args, kwargs, frame)
-        entry.phase, entry.fed = phase, fed
-        if self.lockstep.replicas:
-            entry.exchange = self.lockstep.exchange_of(module)
         return entry
 
     def _is_training(self, module: nn.Module) -> bool:
@@ -304,11 +310,13 @@ class Watcher:
         if entry.fed:
             self._note_phase(entry, outputs)
         self.recorder.module_returned(entry, outputs)
+        if self.recorder.on_write is not None:
+            self.updates.aftermath.module_returned(entry)
         self.now.model_returned = True
         if self.live is not None and self.live.active:
             self.live.after_root = True
         if not any(t.requires_grad for t, _ in entry.made):
-            self._judge_output(entry, outputs)
+            self._judge_output(entry, outputs, may_be_a_trial=self._has_backward)
             self.recorder.forget_plain_calls()
         elif not self._has_backward:
             self._pending_output = (entry, outputs)
@@ -322,7 +330,7 @@ class Watcher:
                 self.live.was_loss_since(self._began_at)
 
     def forget_pending_output(self) -> None:
-        self._pending_output = None
+        self._pending_output = self._trial = None
 
     def _judge_pending_output(self) -> None:
         """A model called with gradients on and no backward after it: inference without no_grad."""
@@ -330,9 +338,18 @@ class Watcher:
         if pending is not None and not self._has_backward:
             self._judge_output(*pending)
 
-    def _judge_output(self, entry: Entry, outputs: Any) -> None:
+    def judge_trial(self) -> None:
+        """A model called without gradients in a training, that gave something bad: the program may have tried
+        something out, and looks itself whether it is finite."""
+        trial, self._trial = self._trial, None
+        if trial is not None and not is_asked_about(trial[0], self.recorder.tape):
+            self._judge_output(*trial)
+
+    def _judge_output(self, entry: Entry, outputs: Any, may_be_a_trial: bool = False) -> None:
         bad = [t for t in tensors_in(outputs) if not is_finite(t)]
-        if bad:
+        if bad and may_be_a_trial:
+            self._trial = (entry, outputs)
+        elif bad:
             collected = self.updates.holds_back and entry.training and entry.buffers
             note = say("watch.not_collected") if collected else ""
             if self.trouble("output", [("output", t) for t in bad], note=note) == "zero":
@@ -350,6 +367,8 @@ class Watcher:
 
     def backward_begins(self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: Any) -> Any:
         self._pending_output = None
+        if self._trial is not None:
+            self.judge_trial()
         if not self._has_backward:
             self._has_backward = True
             if self.now.number and self.updates.optimizers and self.updates.last is None:
