@@ -39,11 +39,12 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         path = tmp_path / "program.py"
         path.write_text(textwrap.dedent(source))
         code = compile(path.read_text(), str(path), "exec")
-        with nanwatch.watch(dir=tmp_path / "run", **options) as session:
-            try:
+        session = nanwatch.watch(dir=tmp_path / "run", **options)
+        try:
+            with session:
                 exec(code, {"__name__": "__main__"})
-            except nanwatch.NonFiniteError:
-                assert session.incidents
+        except nanwatch.NonFiniteError:
+            assert session.incidents
         assert not session.watcher.shield.broken
         return session
 
