@@ -141,9 +141,12 @@ class Case:
         """The step again, with something changed. `always`: also when the budget is spent."""
         if self.budget.spent and not always:
             raise OutOfTime
-        return run_again(
+        again = run_again(
             self.tape, self.trouble.earlier, self.calls, self.trouble.scaler_search, changes or Changes()
         )
+        if self.trouble.seen_in == "exception":  # there may be no loss yet: what it died of must be finite
+            again.losses += again.counterparts(t for _, t in self.trouble.sinks)
+        return again
 
     @cached_property
     def fails_again(self) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,6 +76,11 @@ class Again:
     """id of a tensor of the program, or of a function that a transform gave it -> that of the replay."""
     differs: bool = False
     """A model gave something else than it gave to the program."""
+
+    def counterparts(self, tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+        """What the replay made in the place of these, as far as it did."""
+        found = (self.counterpart.get(id(tensor)) for tensor in tensors)
+        return [tensor for tensor in found if tensor is not None]
 
     @property
     def unharmed(self) -> bool:

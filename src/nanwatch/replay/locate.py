@@ -176,9 +176,8 @@ def _bad_of(trouble: Trouble, again: Again) -> tuple[list[torch.Tensor], bool]:
     if trouble.seen_in in ("weights", "checkpoint"):
         return [t for _, t in trouble.sinks], False
     if trouble.seen_in in ("output", "exception"):
-        held = [again.counterpart.get(id(t)) for _, t in trouble.sinks]
-        outputs = [t for t in held if t is not None] if trouble.seen_in == "exception" else []
-        outputs = [t for t in outputs or again.outputs if measurable(t) and not is_finite(t)]
+        held = again.counterparts(t for _, t in trouble.sinks) if trouble.seen_in == "exception" else []
+        outputs = [t for t in held or again.outputs if measurable(t) and not is_finite(t)]
         if outputs:
             return outputs, False
         made = [t for _, t in trouble.sinks]

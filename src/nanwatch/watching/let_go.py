@@ -62,10 +62,12 @@ def _memory_of(device: torch.device) -> float:
 
 def _is_large(tensor: Tensor) -> bool:
     """And of a kind that a replay makes again: what is not differentiable may be carried on elsewhere."""
-    if type(tensor) is not Tensor or tensor.is_nested or tensor.layout is not torch.strided:
-        return False
     try:
-        return tensor.nbytes >= LARGE_BYTES and tensor.requires_grad and tensor.grad_fn is not None
+        if type(tensor) is not Tensor or tensor.nbytes < LARGE_BYTES:  # of most, nothing else is asked
+            return False
+        if tensor.is_nested or tensor.layout is not torch.strided:
+            return False
+        return tensor.requires_grad and tensor.grad_fn is not None
     except RuntimeError:  # a view whose base was changed in place without autograd
         return False
 

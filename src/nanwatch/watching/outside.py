@@ -91,7 +91,7 @@ class OutsideMode(TorchFunctionMode):
         kwargs = kwargs or {}
         if torch.compiler.is_dynamo_compiling():  # by this very name, for Dynamo
             return function(*args, **kwargs)
-        if function in GETTERS:
+        if function is _profiler_enters or function is _profiler_leaves or function in GETTERS:
             return function(*args, **kwargs)
         if not self.listening or _frame_callback() not in NOT_COMPILED or _jit_tracing() or _in_transform():
             return self._let_through(function, args, kwargs)
@@ -138,6 +138,10 @@ class OutsideMode(TorchFunctionMode):
         finally:
             self.handling = was
 
+
+_profiler_enters = torch.ops.profiler._record_function_enter_new
+_profiler_leaves = torch.ops.profiler._record_function_exit._RecordFunction
+"""An optimizer brackets each of its steps with these: to find them in a set takes longer than the call."""
 
 _jit_tracing = torch._C._get_tracing_state
 _frame_callback = torch._C._dynamo.eval_frame.get_eval_frame_callback
