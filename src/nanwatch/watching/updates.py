@@ -12,6 +12,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.swa_utils import AveragedModel
 
+from nanwatch.messages import say
 from nanwatch.tensors import is_finite, norm_and_verdict
 from nanwatch.watching.aftermath import Aftermath
 from nanwatch.watching.held_back import Copies, EmptyGroups, held_back, replace_by_zero
@@ -182,9 +183,9 @@ class Updates:
         watcher.finish_step(verdict, optimizer)
         watcher.listen()
 
-    def _went_bad(self, optimizer: Optimizer, sinks: list[tuple[str, torch.Tensor]]) -> None:
+    def _went_bad(self, optimizer: Optimizer, sinks: list[tuple[str, torch.Tensor]], note: str = "") -> None:
         """An update has made bad weights: the only way on is back."""
-        if self._watcher.trouble("weights", sinks, optimizer, prevented=False) == "rollback":
+        if self._watcher.trouble("weights", sinks, optimizer, prevented=False, note=note) == "rollback":
             self._watcher.roll_back()
 
     def _judge_hyperparameters(self, optimizer: Optimizer) -> None:
@@ -489,7 +490,7 @@ class Updates:
             return
         bad = [("parameter", p.detach()) for p in weights_of(optimizer) if not is_finite(p)]
         if bad:
-            self._went_bad(optimizer, bad)
+            self._went_bad(optimizer, bad, say("watch.seen_at_the_end"))
 
     # Clipping
 

@@ -16,6 +16,11 @@ SENTENCES: dict[str, tuple[str, str]] = {
         "recorded size.",
         "那次更新的梯度已不存在；这里用记录到的梯度大小构造替代梯度，在副本上重做了这次更新。",
     ),
+    "watch.seen_at_the_end": (
+        "These weights were looked at when the program ended. No step has shown that they are bad, so an "
+        "earlier update than the last one may have made them so.",
+        "这些权重是在程序结束时检查的。此前没有任何一步显示它们异常，因此可能是更早的更新造成的，而不一定是最后一次。",
+    ),
     "hidden.wrong_zero": (
         "the overflow was turned into 0; the true value is another number, so the result is silently wrong",
         "溢出被变成了 0，而真实值并不是 0，因此结果悄悄出错",
