@@ -74,7 +74,7 @@ def good_or_all(tape: Tape, earlier: tuple[Tape, ...], calls: ModuleCalls) -> Go
     """The same, where also no part may be bad."""
     parts = parts_of(tape)
     bad = {i for i, part in enumerate(parts) if not _loss_is_finite(part)}
-    if len(parts) < 2 or len(bad) == len(parts) or not _stand_alone(parts):
+    if len(parts) < 2 or len(bad) == len(parts) or not _stand_alone(parts) or _are_no_batches(parts, bad):
         return None
     found = made_without(bad, tape, earlier, calls)
     if found is None:  # a finite loss with a bad derivative
@@ -82,6 +82,16 @@ def good_or_all(tape: Tape, earlier: tuple[Tape, ...], calls: ModuleCalls) -> Go
         bad = {i for i in every if made_without(every - {i}, tape, earlier, calls) is None}
         found = made_without(bad, tape, earlier, calls) if len(bad) < len(parts) else None
     return found
+
+
+def _are_no_batches(parts: list[Part], bad: set[int]) -> bool:
+    """Whether the good ones give no model any data, while a bad one does: a penalty on the weights."""
+    fed = {i for i, part in enumerate(parts) if any(e.kind == "module" and _is_given_data(e) for e in part)}
+    return bool(fed) and fed <= bad
+
+
+def _is_given_data(entry: Entry) -> bool:
+    return any(not (t.requires_grad and t.is_leaf) for t in given_to(entry))
 
 
 def parts_of(tape: Tape) -> list[Part]:

@@ -21,9 +21,11 @@ from nanwatch.watching.about_models import living
 from nanwatch.watching.made_anew import carried_on
 from nanwatch.watching.module_state import put_state_back
 from nanwatch.watching.of_the_batch import of_the_batch
+from nanwatch.watching.stack import Stack
 from nanwatch.watching.storages import key_of
-from nanwatch.watching.tape import Entry, Tape, given_to, tensors_in, tensors_of_call
+from nanwatch.watching.tape import Entry, Tape, given_to, leaves_something, tensors_in, tensors_of_call
 from nanwatch.watching.torch_functions import written_to
+from nanwatch.watching.values import put_value
 
 if TYPE_CHECKING:
     from nanwatch.watching.watcher import Watcher
@@ -45,8 +47,11 @@ class Aftermath:
         """Tensors whose `.data` it has set anew since, and to what."""
         self._weights: set[int] = set()
         """The memory of the weights, and of the statistics beside them."""
-        self._averaging: list[tuple[torch.Tensor, torch.Tensor]] | None = None
-        """Of a module that is being called and averages the weights: its own, and what they held."""
+        self._averaging: list[tuple[torch.Tensor, int, torch.Tensor]] | None = None
+        """Of a module that is being called and may average the weights: its own, their version and value."""
+        self._usual: set[Stack] | None = None
+        """Where the program changed something, or called a module, after the last update; None when there was
+        none yet."""
         self._left_out = -1
         """The step."""
         self._averaged: weakref.WeakKeyDictionary[AveragedModel, dict[int, int]] = weakref.WeakKeyDictionary()
@@ -62,12 +67,11 @@ class Aftermath:
     def averaged(self, average: AveragedModel, made: dict[int, int]) -> None:
         self._averaged[average] = dict(made)
 
-    def begins(
-        self, optimizer: Optimizer, weights: list[torch.Tensor], tape: Tape, updates: int, anew: bool
-    ) -> None:
+    def begins(self, optimizer: Optimizer, weights: list[torch.Tensor], updates: int, anew: bool) -> None:
         """`updates`: how many this optimizer, of these weights, has made while it was watched. `anew`: what
         the step drew may be drawn again. (Not by a model that is given nothing: it draws its own batches.)"""
-        entries = of_the_batch(tape)
+        tape = self._watcher.recorder.tape
+        entries = of_the_batch(tape, self._watcher.recorder.finished)
         first = next((e for e in entries if e.kind == "module" and e.rng is not None), None)
         if anew and first is not None and first.rng is not None and given_to(first):
             first.rng.put_back()
@@ -91,6 +95,7 @@ class Aftermath:
         models = {id(e.call): e.call for e in entries if isinstance(e.call, nn.Module)}
         statistics = [b for model in models.values() for b in model.buffers()]
         self._weights = {key_of(t) for t in (*weights, *statistics)}
+        self._usual = _done_after_the_last(tape, entries) if updates else None
         self._watch_averages(weights, statistics, by_epochs)
 
     def step_begins(self, optimizer: Optimizer) -> None:
@@ -114,16 +119,20 @@ class Aftermath:
             self.over_for_averages()
             return
         own = [p for p in module.parameters() if key_of(p) not in self._weights]
-        self._averaging = [(p, p.detach().clone()) for p in own]
+        self._averaging = [(p, p._version, p.detach().clone()) for p in own]
 
     def module_returned(self, entry: Entry) -> None:
         if self._averaging is None:
             return
         own, self._averaging = self._averaging, None
+        if entry.made or (self._usual is not None and entry.stack not in self._usual):
+            self.over_for_averages()  # a penalty, say, which is of the next step
+            return
         put_state_back([entry])
         with torch.no_grad():
-            for parameter, before in own:
-                parameter.copy_(before)
+            for parameter, version, before in own:
+                if parameter._version != version:
+                    put_value(parameter, before)
 
     def over_for_averages(self) -> None:
         """Averages of the weights that the program keeps by hand are as they were before the update."""
@@ -136,8 +145,8 @@ class Aftermath:
         )
         written, self._written = self._written, {}
         averages = self._filled_from_weights()
-        if any(_is_count(tensor) for tensor, _ in written.values()):
-            averages |= _beside(averages)
+        if averages and any(_is_count(tensor) for tensor, _ in written.values()):
+            averages |= _beside(averages, self._weights)
         for tensor, before in (*anew, *(pair for pair in written.values() if key_of(pair[0]) in averages)):
             with torch.inference_mode() if tensor.is_inference() else torch.no_grad():
                 tensor.copy_(before)
@@ -169,10 +178,17 @@ class Aftermath:
         none and no gradient: perhaps a moving average of them, be it in another precision or shape, unless
         it goes by epochs."""
         sizes = {t.numel() for t in (*weights, *statistics)} | {sum(p.numel() for p in weights)}
+        mine = {key_of(p) for p in weights}
         gradients = {key_of(p.grad) for p in weights if p.grad is not None}
         others = gradients | self._weights | {key_of(t) for t in by_epochs}
 
-        def on_write(tensor: torch.Tensor, source: Any = None) -> None:
+        def on_write(stack: Stack, tensor: torch.Tensor, source: Any = None) -> None:
+            if key_of(tensor) in mine:
+                self.over_for_averages()  # what is put into a weight is what the average was
+            if self._watcher.recorder.on_write is None or (
+                self._usual is not None and stack not in self._usual
+            ):
+                return
             if isinstance(source, torch.Tensor):
                 self._set.append((tensor, source))
             known = id(tensor) in self._written or tensor.is_inference() or key_of(tensor) in others
@@ -188,13 +204,20 @@ def _is_count(tensor: torch.Tensor) -> bool:
     return tensor.numel() == 1 and not tensor.requires_grad
 
 
-def _beside(averages: set[int]) -> set[int]:
-    """The memory of the buffers of modules that keep such averages."""
+def _beside(averages: set[int], weights: set[int]) -> set[int]:
+    """The memory of the buffers of modules that keep such averages, and nothing that learns."""
     found: set[int] = set()
     for module in living(nn.Module):
-        if any(key_of(t) in averages for t in (*module.parameters(), *module.buffers())):
+        held = {key_of(t) for t in (*module.parameters(), *module.buffers())}
+        if held & averages and not held & weights:
             found.update(map(key_of, module.buffers()))
     return found
+
+
+def _done_after_the_last(tape: Tape, batch: list[Entry]) -> set[Stack]:
+    """What the program did between its last update and this batch: as after each, and not by epochs."""
+    of_batch = set(map(id, batch))
+    return {e.stack for e in tape.entries if id(e) not in of_batch and leaves_something(e)} | tape.unlisted
 
 
 def _innermost(optimizer: Any) -> Any:

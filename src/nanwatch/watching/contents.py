@@ -3,6 +3,7 @@ use an iterator up or replace the attributes of an object. References and shallo
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import operator
@@ -19,7 +20,7 @@ import torch
 from nanwatch.watching.stack import is_library
 from nanwatch.watching.storages import key_of
 from nanwatch.watching.tape import PLAIN, map_tensors
-from nanwatch.watching.values import Value, is_plain, is_small, put_value
+from nanwatch.watching.values import Value, is_small, put_value
 
 MOST_LOOKED_AT = 500
 """Values looked at in the arguments of one call."""
@@ -128,6 +129,8 @@ def _copy_of(container: Any) -> Any:
 def _fill(container: Any, held: Any) -> None:
     if isinstance(container, torch.Tensor):
         with torch.no_grad():
+            if container.shape != held.copy.shape:
+                container.data = held.copy  # it was resized
             put_value(container, held.copy)
         return
     container.clear()
@@ -157,13 +160,32 @@ def held_by(
 
 
 def all_held_by(values: Iterable[Any], apart: Container[int]) -> Held:
-    """The same without a limit, tensors of any size too, also in objects of libraries."""
-    found = inside(values, sys.maxsize, of_libraries=True)
-    return [
-        (value, _copy_of(value))
-        for value in found
-        if _is_container(value) or (is_plain(value) and _is_owned(value) and key_of(value) not in apart)
-    ]
+    """The same without a limit, tensors of any kind and size too, also in objects of libraries. What cannot
+    be put back into a tensor is put back by a copy in its place."""
+    found: Held = []
+    for value in inside(values, sys.maxsize, of_libraries=True):
+        if _is_container(value):
+            found.append((value, _with_copies(value, apart)))
+        elif _can_be_refilled(value) and key_of(value) not in apart:
+            found.append((value, _copy_of(value)))
+    return found
+
+
+def _with_copies(container: Any, apart: Container[int]) -> Any:
+    copied = _copy_of(container)
+    if isinstance(copied, (dict, *LISTED)):
+        for key, value in list(copied.items() if isinstance(copied, dict) else enumerate(copied)):
+            if isinstance(value, torch.Tensor) and not _can_be_refilled(value) and key_of(value) not in apart:
+                copied[key] = value.detach().clone()
+    return copied
+
+
+def _can_be_refilled(value: Any) -> bool:
+    """A tensor of torch's own classes, of which no two values share their memory."""
+    if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.layout is not torch.strided:
+        return False
+    overlaps = any(step == 0 and size > 1 for step, size in zip(value.stride(), value.shape, strict=True))
+    return not (overlaps or value.is_nested or value.is_inference() or value.is_meta)
 
 
 def inside(values: Iterable[Any], most: int, of_libraries: bool = False) -> Iterator[Any]:
@@ -232,8 +254,9 @@ def changed(held: Iterable[tuple[Any, Any]]) -> Held:
 def put_contents(held: Held) -> None:
     """Tensors always: what is put into them does not count as a change."""
     for container, before in held:
-        if isinstance(container, torch.Tensor) or not holds(container, before):
-            _fill(container, before)
+        with contextlib.suppress(Exception):  # one that cannot be put back must not keep the others from it
+            if isinstance(container, torch.Tensor) or not holds(container, before):
+                _fill(container, before)
 
 
 Changed = tuple[Any, Any, Any]

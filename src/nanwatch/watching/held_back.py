@@ -45,9 +45,10 @@ class OwnMemory:
     held: Held
 
     @staticmethod
-    def of(optimizer: Optimizer) -> OwnMemory:
+    def of(optimizer: Optimizer, weights: frozenset[int] | None = None) -> OwnMemory:
+        """`weights`: where their memory is given, large tensors too, but for those."""
         own = {name: value for name, value in vars(optimizer).items() if name not in HANDED_ON}
-        return OwnMemory(optimizer, own, held_by([own]))
+        return OwnMemory(optimizer, own, held_by([own]) if weights is None else all_held_by([own], weights))
 
     def put_back(self) -> None:
         put_contents(self.held)
@@ -99,12 +100,13 @@ class Copies:
     @staticmethod
     def of(optimizer: Optimizer) -> Copies:
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        memory = frozenset(map(key_of, parameters))
         return Copies(
             optimizer,
             [(p, p.detach().clone()) for p in parameters],
-            all_held_by([optimizer.state, *optimizer.param_groups], {key_of(p) for p in parameters}),
+            all_held_by([optimizer.state, *optimizer.param_groups], memory),
             list(optimizer._optimizer_step_post_hooks.items()),
-            OwnMemory.of(optimizer),
+            OwnMemory.of(optimizer, memory),
         )
 
     def stand_still(self) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.lazy import LazyModuleMixin
 
 from nanwatch.watching.contents import changed, held_by, inside, undo
@@ -98,6 +99,8 @@ def note_everything(entry: Entry, module: nn.Module) -> None:
     """Before a module's first call: all that it may change."""
     owners = every_module(module)
     entry.buffers = _copies(_tensors(owners))
+    noted = [t for o, n, _ in entry.buffers if (t := tensor_of(o, n)) is not None and not t.is_inference()]
+    entry.small = {id(t): t._version for t in noted if is_small(t)}
     entry.owners = [(owner, LAZY if _is_still_lazy(owner) else len(owner._parameters)) for owner in owners]
     entry.attributes = [
         (owner, name, attribute_of(owner, name))
@@ -138,8 +141,10 @@ def what_changed(entry: Entry) -> Changing:
     entry.buffers = [
         (owner, name, before)
         for owner, name, before in entry.buffers
-        if (id(owner), name) not in named and not _same(tensor_of(owner, name), before)
+        if (id(owner), name) not in named
+        and (not _same(tensor_of(owner, name), before) or _was_written(entry, owner, name))
     ]
+    entry.small = None
     touched = {id(held[0]) for held in entry.containers}
     filled = [a for a in noted if touched and any(id(c) in touched for c, _ in held_by([a[2]]))]
     own = [g for g, _ in entry.generators if all(g is not a for a in (*entry.args, *entry.kwargs.values()))]
@@ -157,6 +162,15 @@ def what_changed(entry: Entry) -> Changing:
 def _may_be_filled(value: Any) -> bool:
     """What a call has put there, and the next one may fill: no number, nor a tensor that is copied anyway."""
     return value is not MISSING and not isinstance(value, PLAIN) and not is_small(value)
+
+
+def _was_written(entry: Entry, owner: nn.Module, name: str) -> bool:
+    """With the same values, by chance: a warm-up with zeros. (torch does not count what BatchNorm writes.)"""
+    if isinstance(owner, _NormBase):
+        return owner.training and owner.track_running_stats
+    tensor = tensor_of(owner, name)
+    then = entry.small.get(id(tensor)) if entry.small is not None else None
+    return then is not None and tensor is not None and tensor._version != then
 
 
 def _what_appeared(entry: Entry) -> tuple[list[tuple[nn.Module, str]], bool]:

@@ -24,7 +24,7 @@ from nanwatch.watching.module_state import (
     what_changed,
 )
 from nanwatch.watching.randomness import Rng, states_of
-from nanwatch.watching.stack import take_stack
+from nanwatch.watching.stack import Stack, take_stack
 from nanwatch.watching.storages import key_of
 from nanwatch.watching.streams import on_side_stream
 from nanwatch.watching.tape import Context, Entry, Tape, tensors_in
@@ -76,8 +76,8 @@ class Recorder:
         self._known: weakref.WeakKeyDictionary[nn.Module, Known] = weakref.WeakKeyDictionary()
         self._last_known: Known | None = None
         self.on_write: Callable[..., None] | None = None
-        """Told of every tensor of the program that is about to be changed in place, and of what its `.data`
-        is set to."""
+        """Told of every tensor of the program that is about to be changed in place, where, and of what its
+        `.data` is set to."""
         self._backwards = 0
         """How many are under way: one may be inside another."""
         self._left_alone: list[tuple[Entry, list[bool]]] = []
@@ -146,11 +146,11 @@ class Recorder:
     ) -> Entry | None:
         facts = facts_of(function)
         if facts.quiet:
-            if self.on_write is not None and getattr(function, "__name__", "") == "__set__":
-                self.on_write(*args[:2])  # its .data, set anew
+            if facts.sets:
+                self._sets(take_stack(frame), *args[:2])
             return None
         kind = "op"
-        if (facts.in_place or "out" in kwargs) and self._writes_from_outside(args, kwargs):
+        if (facts.in_place or "out" in kwargs) and self._writes_from_outside(args, kwargs, frame):
             kind = "write"
         rng = Rng.now() if facts.may_draw else None
         entry = Entry(kind, function, args, kwargs, take_stack(frame), Context.now(), rng=rng)
@@ -162,14 +162,20 @@ class Recorder:
             entry.generators = states_of(kwargs.values())
         return entry
 
-    def _writes_from_outside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    def _sets(self, stack: Stack, tensor: Any, value: Any = None) -> None:
+        """The `.data` of a tensor anew, or another of its attributes."""
+        self.tape.unlisted.add(stack)
+        if self.on_write is not None:
+            self.on_write(stack, tensor, value)
+
+    def _writes_from_outside(self, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> bool:
         """Whether the tensor about to be overwritten was there before the tape; then its value is saved
         if an earlier entry used it."""
         outside = False
         target = written_to(args, kwargs)
         for tensor in tensors_in(target):
             if self.on_write is not None:
-                self.on_write(tensor)
+                self.on_write(take_stack(frame), tensor)
             base = tensor._base if tensor._base is not None else tensor
             self.tape.save_before_overwrite(base)
             self.tape.save_before_overwrite(tensor)

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from nanwatch.watching.randomness import GeneratorState, Rng
 from nanwatch.watching.stack import Stack
+from nanwatch.watching.torch_functions import changes_its_input
 
 if TYPE_CHECKING:
     from nanwatch.watching.contents import Contents, FreeVariable
@@ -105,6 +106,8 @@ class Entry:
     this call changes."""
     owners: Sequence[tuple[torch.nn.Module, int]] = ()
     """Until a module's first call is over: all modules in it, and how many parameters each had."""
+    small: dict[int, int] | None = None
+    """Until then: id -> version of the small tensors that it may change."""
     left: Sequence[tuple[torch.nn.Module, str, weakref.ref[torch.Tensor]]] = ()
     """(owner, name, value after) of those that hold a tensor."""
     training: bool = True
@@ -140,6 +143,8 @@ class Tape:
         self.notes: list[str] = []
         self.whole = True
         """No entry has been left out."""
+        self.unlisted: set[Stack] = set()
+        """Where the program changed something, or called a module, and no entry tells of it."""
         self.changes_buffers = False
         """Some entry changes buffers of its module."""
         self.slim = False
@@ -186,10 +191,11 @@ class Tape:
 
     def rebuild(self, kept: list[Entry]) -> None:
         """The tape with these of its entries only; what the others made counts as from outside."""
-        modules_began = self._modules_began
-        notes = self.notes
+        modules_began, notes, unlisted = self._modules_began, self.notes, self.unlisted
+        stay = set(map(id, kept))
+        unlisted.update(e.stack for e in self.entries if id(e) not in stay and leaves_something(e))
         self.__init__(self.step)  # type: ignore[misc]
-        self.notes, self._modules_began, self.whole = notes, modules_began, False
+        self.notes, self._modules_began, self.whole, self.unlisted = notes, modules_began, False, unlisted
         for entry in kept:
             self.entries.append(entry)
             self.changes_buffers |= bool(entry.buffers)
@@ -211,6 +217,11 @@ class Tape:
             if entry.kind in ("module", "apply") or any(t.requires_grad for t, _ in entry.made)
             for used, then in entry.versions
         )
+
+
+def leaves_something(entry: Entry) -> bool:
+    """Whether a call of the program changed something in place, or was that of a module."""
+    return entry.kind in ("write", "module") or changes_its_input(entry.call, entry.kwargs)
 
 
 def version_of(tensor: torch.Tensor) -> int:

@@ -48,6 +48,8 @@ _QUIET = _quiet_functions()
 
 class FunctionFacts(NamedTuple):
     quiet: bool
+    sets: bool
+    """An attribute of a tensor: its data."""
     in_place: bool
     may_draw: bool
 
@@ -57,7 +59,7 @@ def facts_of(function: Any) -> FunctionFacts:
     name = getattr(function, "__name__", "")
     quiet = function in _QUIET or name in QUIET_NAMES or "record_function" in str(name)
     in_place = name in IN_PLACE or (name.endswith("_") and not name.endswith("__"))
-    return FunctionFacts(quiet, in_place, any(word in name for word in DRAWS))
+    return FunctionFacts(quiet, name == "__set__", in_place, any(word in name for word in DRAWS))
 
 
 def changes_its_input(function: Any, kwargs: dict[str, Any]) -> bool:

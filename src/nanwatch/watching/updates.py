@@ -325,10 +325,10 @@ class Updates:
         watcher.event("skip")
         self._left_out = watcher.recorder.step_of_gradients()
         anew = self._may_be_given_anew()
-        put_state_back(reversed(of_the_batch(watcher.recorder.tape)), anew)
+        put_state_back(reversed(of_the_batch(watcher.recorder.tape, watcher.recorder.finished)), anew)
         watcher.scaling.stand_still()
         made = self._made.get(id(optimizer), 0)
-        self.aftermath.begins(optimizer, weights, watcher.recorder.tape, made, anew)
+        self.aftermath.begins(optimizer, weights, made, anew)
 
     def _may_be_given_anew(self) -> bool:
         """Not after several bad steps in a row: a model that draws its own data, or counts through it, must
@@ -474,7 +474,7 @@ class Updates:
             trouble.prevented = self._policy != "observe"
             action = watcher.send(trouble)
             if action[0] == "skip":
-                put_state_back(reversed(of_the_batch(tape)))
+                put_state_back(reversed(of_the_batch(tape, (t for t in tapes if t.step < step))))
             self._device.clear()
             for facts in self._late_facts.values():
                 facts.events = (*facts.events, "held-back")

@@ -96,7 +96,7 @@ class Watcher:
         self.backward: Entry | None = None
         """The backward that is under way."""
         self._pending_output: Any = None
-        self._trial: tuple[Entry, Any] | None = None
+        self._trial: tuple[Entry, list[torch.Tensor]] | None = None
         """A call without gradients in a training that gave something bad, to be judged by what comes next."""
         self._trained: dict[tuple[int, int], bool] = {}
         self.go_back: Callable[[int | None], None] | None = None
@@ -343,21 +343,26 @@ class Watcher:
         something out, and looks itself whether it is finite."""
         trial, self._trial = self._trial, None
         if trial is not None and not is_asked_about(trial[0], self.recorder.tape):
-            self._judge_output(*trial)
+            self._output_is_bad(trial[1])
 
     def _judge_output(self, entry: Entry, outputs: Any, may_be_a_trial: bool = False) -> None:
         bad = [t for t in tensors_in(outputs) if not is_finite(t)]
-        if bad and may_be_a_trial:
-            self._trial = (entry, outputs)
+        collected = bool(bad) and self.updates.holds_back and entry.training and bool(entry.buffers)
+        if bad and may_be_a_trial and not collected:
+            self._trial = (entry, bad)
         elif bad:
-            collected = self.updates.holds_back and entry.training and entry.buffers
-            note = say("watch.not_collected") if collected else ""
-            if self.trouble("output", [("output", t) for t in bad], note=note) == "zero":
-                replace_by_zero(t.detach() for t in bad)
+            self._output_is_bad(bad, say("watch.not_collected") if collected else "")
             if collected:
                 put_state_back([entry])
         else:
             self.judge_silent_damage(None)
+
+    def _output_is_bad(self, bad: list[torch.Tensor], note: str = "") -> None:
+        action = self.trouble("output", [("output", t) for t in bad], note=note)
+        if action == "zero":
+            replace_by_zero(t.detach() for t in bad)
+        elif action == "rollback":
+            self.roll_back()
 
     def judge_silent_damage(self, optimizer: Optimizer | None) -> None:
         if self.live is not None and self.live.active and self.live.silent_damage():
