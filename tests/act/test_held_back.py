@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from torch import Tensor, nn
@@ -90,6 +91,39 @@ class Around(Optimizer):
                     p.copy_(slow.lerp_(p, 0.5))
 
 
+class Marked(Tensor):
+    """A class of the program's own."""
+
+
+class AllKinds(Optimizer):
+    """Of state: a tensor of another class, a parameter, one over memory of NumPy, one that repeats its
+    values, one that grows, and a large one among its attributes."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model.parameters(), {})
+        self.large = torch.zeros(600, 600)
+        for p in weights(self):
+            self.state[p] = {
+                "marked": torch.zeros_like(p.detach()).as_subclass(Marked),
+                "parameter": nn.Parameter(torch.zeros_like(p)),
+                "of numpy": torch.from_numpy(numpy.zeros(3, dtype=numpy.float32)),
+                "repeated": torch.zeros(1).expand(4),
+                "growing": torch.zeros(1),
+            }
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        self.large += 1
+        for p in weights(self):
+            state = self.state[p]
+            for name in ("marked", "parameter"):
+                state[name].mul_(0.9).add_(p.grad)
+            state["of numpy"] += 1
+            state["repeated"] = (state["repeated"][:1] + 1).expand(4)
+            state["growing"].resize_(len(state["growing"]) + 1).fill_(float(self.large[0, 0]))
+            p.sub_(0.01 * (state["marked"].as_subclass(Tensor) + state["parameter"]))
+
+
 def with_a_closure(optimizer: Optimizer, model: nn.Module, x: Tensor) -> None:
     def closure() -> Tensor:
         optimizer.zero_grad()
@@ -111,10 +145,13 @@ def kept_by(optimizer: Optimizer) -> list[Any]:
     state = [optimizer.state[p] for p in weights(optimizer)] if not layers else []
     if isinstance(optimizer, Around):
         return [state, optimizer.steps, optimizer.slow, optimizer.inner.state_dict()]
+    if isinstance(optimizer, AllKinds):
+        plain = [{k: v.detach().as_subclass(Tensor) for k, v in each.items()} for each in state]
+        return [plain, optimizer.large]
     return [state, getattr(optimizer, "moments", None)]
 
 
-@pytest.mark.parametrize("kind", [Noisy, OneVector, KnowsItsLayers, Around])
+@pytest.mark.parametrize("kind", [Noisy, OneVector, KnowsItsLayers, Around, AllKinds])
 def test_an_optimizer_of_its_own(tmp_path: Path, kind: Callable[[nn.Module], Optimizer]) -> None:
     def play(bad: int | None, left_out: int | None) -> list[Any]:
         model = network(dropout=False)

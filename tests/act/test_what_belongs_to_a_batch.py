@@ -234,7 +234,147 @@ class MomentumEncoder(Training):
                 mine.mul_(0.9).add_(other, alpha=0.1)
 
 
+class Normaliser(nn.Module):
+    """Collects, and returns nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(4))
+
+    def forward(self, x: Tensor) -> None:
+        self.mean.lerp_(x.mean(0), 0.1)
+
+
+class CollectsFirst(Training):
+    """For the batch, in calls whose results the loss does not come of, or by ways that nobody can follow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.normaliser, self.teacher = Normaliser(), network(dropout=False)
+
+    def run(self, xs: Iterator[Tensor]) -> list[Any]:
+        for x in xs:
+            with torch.no_grad():
+                self.normaliser(x)
+                aim = torch.from_numpy(self.teacher(x.nan_to_num()).numpy().copy())
+            self.optimizer.zero_grad()
+            (self.model(x - self.normaliser.mean) - aim).square().mean().backward()
+            self.optimizer.step()
+        return [*state_of(self.model, self.optimizer, self.normaliser, self.teacher), torch.get_rng_state()]
+
+
+class EncodesFirst(Training):
+    """With gradients, though they go nowhere: only plain numbers are handed on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = network(dropout=False)
+
+    def run(self, xs: Iterator[Tensor]) -> list[Any]:
+        for x in xs:
+            features = torch.tensor(self.encoder(x).tolist()).expand(-1, 4)
+            self.optimizer.zero_grad()
+            self.model(features).square().mean().backward()
+            self.optimizer.step()
+        return [*state_of(self.model, self.optimizer, self.encoder)]
+
+
+class Penalty(nn.Module):
+    """On a weight, with a memory of its own."""
+
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros_like(weight))
+
+    def forward(self, weight: Tensor) -> Tensor:
+        self.seen.lerp_(weight.detach(), 0.5)
+        return (weight * self.seen.clone()).square().sum()
+
+
+class PenaltyFirst(Training):
+    """The first call after a bad step is given nothing but a weight, and is of the next step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.penalty = Penalty(self.model[0].weight)  # type: ignore[index]
+
+    def run(self, xs: Iterator[Tensor]) -> list[Any]:
+        for x in xs:
+            self.optimizer.zero_grad()
+            penalty = self.penalty(self.model[0].weight)  # type: ignore[index]
+            (self.model(x).square().mean() + penalty).backward()
+            self.optimizer.step()
+        return state_of(self.model, self.optimizer, self.penalty)
+
+
+class PenaltyApart(PenaltyFirst):
+    """With a backward of its own: not a micro-batch that could be kept."""
+
+    def run(self, xs: Iterator[Tensor]) -> list[Any]:
+        for x in xs:
+            self.optimizer.zero_grad()
+            self.penalty(self.model[0].weight).backward()  # type: ignore[index]
+            self.model(x).square().mean().backward()
+            self.optimizer.step()
+        return state_of(self.model, self.optimizer, self.penalty)
+
+
+class ByEpochs(Training):
+    """Right after the bad batch an epoch ends: weights are counted, kept, swapped with their average."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.average = [p.detach().clone() for p in self.model.parameters()]
+        self.best = [torch.zeros_like(p) for p in self.model.parameters()]
+        self.norms, self.epochs = torch.zeros(1), torch.zeros(1)
+
+    @torch.no_grad()
+    def swap(self) -> None:
+        for average, p in zip(self.average, self.model.parameters(), strict=True):
+            kept = p.clone()
+            p.copy_(average)
+            average.copy_(kept)
+
+    @torch.no_grad()
+    def after(self, x: Tensor, out: Tensor) -> None:
+        for average, p in zip(self.average, self.model.parameters(), strict=True):
+            average.lerp_(p, 0.1)
+
+    def run(self, xs: Iterator[Tensor]) -> list[Any]:
+        every = list(xs)
+        of_first = BAD + (len(every) == 7)
+        done = [super().run(iter(every[:of_first]))]
+        with torch.no_grad():
+            self.norms += self.model[0].weight.norm()  # type: ignore[index]
+            self.epochs += 1
+            torch._foreach_copy_(self.best, list(self.model.parameters()))
+        self.swap()
+        self.model.eval()(torch.ones(2, 4))
+        self.swap()
+        done.append(super().run(iter(every[of_first:])))
+        return [done, self.average, self.best, self.norms, self.epochs]
+
+
+class WarmedUp(Training):
+    """With zeros, which leave the statistics of a layer without a bias what they are."""
+
+    def make(self) -> nn.Module:
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(4, 5, bias=False), nn.BatchNorm1d(5), nn.Linear(5, 1))
+
+    def run(self, xs: Iterator[Tensor]) -> list[Any]:
+        with torch.no_grad():
+            self.model(torch.zeros(6, 4))
+        return super().run(xs)
+
+
 TRAININGS = [
+    CollectsFirst,
+    EncodesFirst,
+    PenaltyFirst,
+    PenaltyApart,
+    ByEpochs,
+    WarmedUp,
     ValidatesFirst,
     MeasuresAfterwards,
     MeasuresInTheStep,

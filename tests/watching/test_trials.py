@@ -98,3 +98,22 @@ def test_the_last_trial_of_a_program_is_judged_too(tmp_path: Path) -> None:
         with torch.no_grad():
             model(torch.tensor([[1e4] * 3, [-1e4] * 3]))
     assert [i.seen_in for i in session.incidents] == ["output"]
+
+
+def test_statistics_of_a_trial_are_put_back_at_once(tmp_path: Path) -> None:
+    """And not later, over what the program has loaded since."""
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with nanwatch.watch(dir=tmp_path, explain=False, policy="skip") as session:
+        for step in range(3):
+            optimizer.zero_grad()
+            model(torch.randn(5, 3)).square().mean().backward()
+            optimizer.step()
+            if step == 1:
+                before = state_of(model)
+                with torch.no_grad():
+                    tried = model(torch.full((5, 3), torch.nan))
+                assert bool(torch.isnan(tried).any())
+                assert_same(state_of(model), before)
+    assert [i.action for i in session.incidents] == ["observed"]
+    assert model[1].num_batches_tracked == 3
