@@ -18,11 +18,10 @@ def whole_number(call: str, name: str, value: Any, least: int) -> int:
     return int(value)
 
 
-def number(call: str, name: str, value: Any, least: float = 0.0, most: float = math.inf) -> float:
-    """From `least` to `most`."""
-    if not _is_number(value) or not least <= value <= most:
-        between = "argument.number_from" if most == math.inf else "argument.number_between"
-        raise _refused(call, name, value, say(between, least=f"{least:g}", most=f"{most:g}"))
+def number(call: str, name: str, value: Any) -> float:
+    """Not below 0; it may be Inf."""
+    if not _is_number(value) or not value >= 0:
+        raise _refused(call, name, value, say("argument.number"))
     return float(value)
 
 

@@ -90,6 +90,10 @@ CASES = {
         ["run", "--dir", "", "good.py"],
         "nanwatch: option --dir needs a value, for example: --dir runs/today",
     ),
+    "option with nothing after the sign": (
+        ["run", "--dir=", "good.py"],
+        "nanwatch: option --dir needs a value, for example: --dir runs/today",
+    ),
     "module without a name": (
         ["run", "-m"],
         "nanwatch: option -m needs a value, for example: -m package.train",

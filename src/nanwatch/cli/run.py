@@ -127,9 +127,11 @@ def parse(arguments: list[str]) -> Options | None:
         if option not in EXAMPLES:
             raise NanwatchError(say("cli.unknown_option", option=option))
         if not equals:
-            if not rest or (option == "--dir" and not rest[0]):
+            if not rest:
                 raise NanwatchError(say("cli.option_needs_value", option=option, example=EXAMPLES[option]))
             value = rest.pop(0)
+        if option == "--dir" and not value:
+            raise NanwatchError(say("cli.option_needs_value", option=option, example=EXAMPLES[option]))
         _set(options, option, value)
         if option == "-m":
             break
