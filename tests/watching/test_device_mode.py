@@ -190,3 +190,90 @@ def test_a_loss_beyond_single_precision_is_no_bad_one(watch: Watch) -> None:
         optimizer.step()
     session.close()
     assert session.incidents == []
+
+
+def two_groups(model: nn.Module) -> torch.optim.Optimizer:
+    groups = [{"params": [p], "lr": 0.01 * (n + 1)} for n, p in enumerate(model.parameters())]
+    return torch.optim.AdamW(groups, fused=True)
+
+
+def counts_of(optimizer: torch.optim.Optimizer) -> list[float]:
+    """As they lie in memory: whoever asks for the state_dict gets them settled."""
+    return [float(state["step"]) for state in optimizer.state.values()]
+
+
+@pytest.fixture
+def counted_back(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What is subtracted from the counters of optimizers."""
+    found: list[Any] = []
+    original = torch._foreach_sub_
+
+    def subtract(counters: Any, what: Any, **kwargs: Any) -> Any:
+        found.append(what)
+        return original(counters, what, **kwargs)
+
+    monkeypatch.setattr(torch, "_foreach_sub_", subtract)
+    return found
+
+
+def test_good_steps_count_nothing_back(watch: Watch, counted_back: list[Any]) -> None:
+    model = plain_network()
+    optimizer, there = two_groups(model), torch._foreach_sub_
+    session = watch(mode="device")
+    for step in range(5):
+        step_once(model, optimizer, step, bad=False)
+        assert torch._foreach_sub_ is there
+    session.close()
+    assert counted_back == []
+    assert counts_of(optimizer) == [5.0] * 4
+
+
+def test_a_bad_step_is_counted_back_once_it_is_known(watch: Watch, counted_back: list[Any]) -> None:
+    model = plain_network()
+    optimizer = two_groups(model)
+    watch(mode="device")
+    step_once(model, optimizer, 0, bad=False)
+    with pytest.raises(nanwatch.NonFiniteError):
+        for step in range(1, 9):
+            step_once(model, optimizer, step, bad=step == 1)
+    assert counts_of(optimizer) == [1.0] * 4
+    assert set(counted_back) == {1}
+
+
+def test_a_bad_step_is_counted_back_when_somebody_saves(watch: Watch) -> None:
+    model = plain_network()
+    optimizer = two_groups(model)
+    session = watch(mode="device", policy="skip")
+    for step in range(3):
+        step_once(model, optimizer, step, bad=step == 2)
+    saved = optimizer.state_dict()
+    assert [float(state["step"]) for state in saved["state"].values()] == [2.0] * 4
+    session.close()
+    assert [i.step for i in session.incidents] == [2]
+    assert counts_of(optimizer) == [2.0] * 4
+
+
+def test_a_bad_step_is_counted_back_where_nanwatch_steps_aside(watch: Watch) -> None:
+    model = plain_network()
+    optimizer = two_groups(model)
+    session = watch(mode="device")
+    for step in range(3):
+        step_once(model, optimizer, step, bad=step == 2)
+    session.watcher.shield.give_up(RuntimeError("of ours"))
+    assert counts_of(optimizer) == [2.0] * 4
+
+
+def test_a_step_that_raises_leaves_nothing_of_ours_in_torch(watch: Watch, counted_back: list[Any]) -> None:
+    model = plain_network()
+    optimizer, there = FUSED["adamw"](model.parameters()), torch._foreach_sub_
+    session = watch(mode="device")
+    step_once(model, optimizer, 0, bad=False)
+    eps = optimizer.param_groups[0].pop("eps")
+    with pytest.raises(KeyError):
+        step_once(model, optimizer, 1, bad=False)
+    optimizer.param_groups[0]["eps"] = eps
+    step_once(model, optimizer, 2, bad=False)
+    assert torch._foreach_sub_ is there
+    assert counts_of(optimizer) == [2.0] * 4
+    session.close()
+    assert counted_back == [] and session.incidents == []

@@ -8,6 +8,7 @@ run again on the CPU, with stand-ins for all the rest, and the op that gets the 
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -66,7 +67,9 @@ def locate_assert(trouble: Trouble, calls: ModuleCalls) -> Located | None:
 def _for_the_host(entry: Entry) -> Entry:
     """Without what only the device could put back."""
     rng = None if entry.rng is None else replace(entry.rng, cuda=())
-    return replace(entry, buffers=[], rng=rng)
+    moved = copy.copy(entry)
+    moved.buffers, moved.rng = (), rng
+    return moved
 
 
 def _made_again(entry: Entry) -> Callable[..., Any]:

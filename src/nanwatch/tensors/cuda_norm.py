@@ -6,11 +6,11 @@ where they are.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 from array import array
 from collections import OrderedDict, deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from nanwatch.tensors import cuda
+from nanwatch.tensors.cuda_launch import Launch
 from nanwatch.tensors.memory import FLOATS
 from nanwatch.tensors.rows import Places
 
@@ -34,10 +35,17 @@ Key = tuple[int, int, bytes]
 
 
 class Answer(NamedTuple):
-    """What a device has said, in host memory. `ready`: the event after which it is there, or None."""
+    """What a device has said, three float32 in host memory: whether a step was bad, its loss, its norm.
+    `ready`: the event after which it is there, or None."""
 
     values: Tensor
     ready: Any
+    numbers: Any
+    """The same memory, as Python reads it without torch."""
+
+    @staticmethod
+    def of(values: Tensor, ready: Any) -> Answer:
+        return Answer(values, ready, (ctypes.c_float * 3).from_address(values.data_ptr()))
 
 
 class Letter(NamedTuple):
@@ -58,7 +66,7 @@ class Mail:
 
     def _new(self) -> Letter:
         pinned = torch.empty(ANSWER_WORDS + self._size, dtype=torch.int64, pin_memory=True)
-        answer = Answer(pinned[:ANSWER_WORDS].view(torch.float32)[:3], torch.cuda.Event())
+        answer = Answer.of(pinned[:ANSWER_WORDS].view(torch.float32)[:3], torch.cuda.Event())
         return Letter(pinned, pinned.data_ptr() + 8 * ANSWER_WORDS, answer)
 
     def write(self, addresses: array[int]) -> Letter:
@@ -97,23 +105,21 @@ class Kernel:
     was found: triton takes longer to find it again."""
 
     def __init__(self, programs: int, constants: Constants) -> None:
-        self._grid = programs, 1, 1
+        self._programs = programs
         self._constants = constants
-        self._found: Callable[..., Any] | None = None
-        self._can_be_kept = True
+        self._found: Launch | None = None
+        self._is_looked_for = True
 
     def launch(self, given: tuple[Tensor, ...], stream: int) -> None:
-        if self._found is not None:
-            try:
-                self._found(*given, *self._constants, stream=stream)
-                return
-            except TypeError:  # of a triton that takes other arguments, and has launched nothing
-                self._found, self._can_be_kept = None, False
+        if self._found is not None and self._found([tensor.data_ptr() for tensor in given], stream):
+            return
         module = cuda.kernels()
         assert module is not None
-        found = module.squares_kernel[self._grid](*given, **self._constants._asdict(), num_warps=WARPS)
-        if self._can_be_kept:
-            self._found = found[self._grid]
+        found = module.squares_kernel[self._programs,](*given, **self._constants._asdict(), num_warps=WARPS)
+        if self._is_looked_for:
+            self._is_looked_for = False
+            with contextlib.suppress(ValueError, OSError, AttributeError, TypeError):
+                self._found = Launch(found, self._programs, len(given))
 
 
 @dataclass
@@ -126,7 +132,7 @@ class Table:
     chunks: int
     parts: Tensor
     mail: Mail
-    stream: int
+    stream: torch.cuda.Stream
     kernels: dict[Constants, Kernel] = field(default_factory=dict)
 
 
@@ -193,8 +199,8 @@ def _launch(places: Places, device: torch.device, out: Tensor, loss: Tensor | No
         kernel = table.kernels.get(constants)
         if kernel is None:
             kernel = table.kernels[constants] = Kernel(table.chunks, constants)
-        kernel.launch(given, table.stream)
-        letter.answer.ready.record()
+        kernel.launch(given, table.stream.cuda_stream)
+        letter.answer.ready.record(table.stream)
     return letter.answer
 
 
@@ -220,16 +226,17 @@ def _table(counts: array[int], device: torch.device) -> Table:
     key = (device.index, stream, counts.tobytes())
     table = _tables.get(key)
     if table is None:
-        table = _tables[key] = _new_table(counts, device, stream)
+        table = _tables[key] = _new_table(counts, device)
         if len(_tables) > TABLES_KEPT:
             _, oldest = _tables.popitem(last=False)
             oldest.mail.close()
     return table
 
 
-def _new_table(counts: array[int], device: torch.device, stream: int) -> Table:
+def _new_table(counts: array[int], device: torch.device) -> Table:
     rows, columns, chunks = cut(counts)
     parts = torch.zeros(chunks + 1, dtype=torch.float64, device=device)
+    stream = torch.cuda.current_stream(device)
     return Table(rows.to(device), columns, chunks, parts, Mail(len(counts)), stream)
 
 

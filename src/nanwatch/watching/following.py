@@ -133,6 +133,16 @@ class Following:
 
         self._wrap(Optimizer, "zero_grad", make_zero_grad)
 
+        def make_state_dict(original: Any) -> Any:
+            def state_dict(*args: Any, **kwargs: Any) -> Any:
+                if self._ours():
+                    run(updates.settle)
+                return original(*args, **kwargs)
+
+            return state_dict
+
+        self._wrap(Optimizer, "state_dict", make_state_dict)
+
     def _follow_averages(self) -> None:
         run, updates = self._shield.run, self._program.updates
 

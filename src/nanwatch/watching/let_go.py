@@ -7,6 +7,7 @@ counts as changed since. A replay makes the real one again.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import os
 import weakref
@@ -27,26 +28,36 @@ NO_VERSION = -3
 
 def let_go(tape: Tape) -> bool:
     """Whether all that is large could be let go: what the program, or its graph, still holds stays."""
-    large = {key: tensor for key, tensor in tape.made.items() if _is_large(tensor)}
-    if not large:
+    note_large(tape)
+    if not tape.large:
         return True
-    stand_ins = {key: _without_memory(tensor) for key, tensor in large.items()}
-    references = {id(stand_ins[key]): weakref.ref(tensor) for key, tensor in large.items()}
-    large.clear()
-    _put_in_place(tape, stand_ins)
-    alive = {key: tensor for key, ref in references.items() if (tensor := ref()) is not None}
+    stand_ins = _without_memory([tape.made[key] for key in tape.large])
+    references = [weakref.ref(tape.made[key]) for key in tape.large]
+    _put_in_place(tape, dict(zip(tape.large, stand_ins, strict=True)))
+    pairs = zip(stand_ins, references, strict=True)
+    alive = {id(stand_in): tensor for stand_in, ref in pairs if (tensor := ref()) is not None}
     if alive:
         _put_in_place(tape, alive)
+    tape.large = {id(tensor): tensor.nbytes for tensor in alive.values()}
+    tape.looked_at = len(tape.made)
     return not alive
+
+
+def note_large(tape: Tape) -> None:
+    """Once for each tensor: they are asked about in every step."""
+    for key, tensor in itertools.islice(tape.made.items(), tape.looked_at, None):
+        if _is_large(tensor):
+            tape.large[key] = tensor.nbytes
+    tape.looked_at = len(tape.made)
 
 
 def are_too_much(tapes: Iterable[Tape]) -> bool:
     """Whether what they hold is too large a share of the memory it is in."""
     held: dict[torch.device, int] = {}
     for tape in tapes:
-        for tensor in tape.made.values():
-            if _is_large(tensor):
-                held[tensor.device] = held.get(tensor.device, 0) + tensor.nbytes
+        for key, size in tape.large.items():
+            device = tape.made[key].device
+            held[device] = held.get(device, 0) + size
     return any(count > SHARE * _memory_of(device) for device, count in held.items())
 
 
@@ -72,11 +83,16 @@ def _is_large(tensor: Tensor) -> bool:
         return False
 
 
-def _without_memory(tensor: Tensor) -> Tensor:
+def _without_memory(tensors: list[Tensor]) -> list[Tensor]:
     """Of the same size and type, and with a history."""
     with torch.enable_grad():
-        leaf = torch.empty((), dtype=tensor.dtype, device="meta", requires_grad=True)
-        return leaf.expand(tensor.shape)
+        return [_leaf(tensor.dtype).expand(tensor.shape) for tensor in tensors]
+
+
+@functools.cache
+def _leaf(dtype: torch.dtype) -> Tensor:
+    with torch.inference_mode(False):
+        return torch.empty((), dtype=dtype, device="meta", requires_grad=True)
 
 
 def _put_in_place(tape: Tape, others: Mapping[int, Tensor]) -> None:
@@ -88,13 +104,15 @@ def _put_in_place(tape: Tape, others: Mapping[int, Tensor]) -> None:
 
     for entry in tape.entries:
         entry.args = tuple(map(other, entry.args))
-        entry.kwargs = {name: other(value) for name, value in entry.kwargs.items()}
-        entry.outputs = _outputs(entry, other)
-        entry.made = [
-            (now, version if now is was else NO_VERSION - version)
-            for was, version in entry.made
-            for now in (other(was),)
-        ]
+        if entry.kwargs:
+            entry.kwargs = {name: other(value) for name, value in entry.kwargs.items()}
+        if any(id(tensor) in others for tensor, _ in entry.made):
+            entry.outputs = _outputs(entry, other)
+            entry.made = [
+                (now, version if now is was else NO_VERSION - version)
+                for was, version in entry.made
+                for now in (other(was),)
+            ]
     tape.made = {id(now): now for now in map(other, tape.made.values())}
 
 

@@ -19,6 +19,10 @@ from nanwatch.watching.device_assert import is_device_assert
 WORDS = 624 * 4
 """Bytes of the state of a Mersenne twister, which both Python and NumPy use, without the position in it."""
 
+CudaState = torch.Tensor | tuple[int, int]
+"""Of a generator on a GPU: its seed, and how far it has come, which is quicker to ask for than a tensor that
+holds both; or that tensor where an older torch does not tell."""
+
 GeneratorState = tuple[Any, Any]
 """A generator of torch, Python or NumPy, and its state."""
 
@@ -28,7 +32,7 @@ class Rng:
     """torch's states, of the CPU and of each device in use; Python's and NumPy's where a model may draw."""
 
     cpu: torch.Tensor
-    cuda: tuple[tuple[int, torch.Tensor], ...] = ()
+    cuda: tuple[tuple[int, CudaState], ...] = ()
     python: Any = None
     numpy: Any = None
     """All of NumPy's state, or only its words as bytes: a microsecond to read those, forty for all of it."""
@@ -48,7 +52,7 @@ class Rng:
     def put_back(self) -> None:
         torch.set_rng_state(self.cpu)
         for index, state in self.cuda:
-            torch.cuda.default_generators[index].set_state(state)
+            _put_cuda_state(torch.cuda.default_generators[index], state)
         if self.python is not None:
             random.setstate(_whole_of_python(self.python))
         if self.numpy is not None and (type(self.numpy) is not bytes or self.numpy_drew()):
@@ -186,15 +190,30 @@ def _numbers(memory: bytes) -> list[int]:
 
 
 _of_cpu = torch.default_generator.get_state
+_has_offset = hasattr(torch.Generator, "get_offset")
 
 
-def _cuda_states() -> tuple[tuple[int, torch.Tensor], ...]:
+def _cuda_state(generator: torch.Generator) -> CudaState:
+    if not _has_offset:
+        return generator.get_state()
+    return generator.initial_seed(), generator.get_offset()
+
+
+def _put_cuda_state(generator: torch.Generator, state: CudaState) -> None:
+    if isinstance(state, torch.Tensor):
+        generator.set_state(state)
+    else:
+        generator.manual_seed(state[0])
+        generator.set_offset(state[1])
+
+
+def _cuda_states() -> tuple[tuple[int, CudaState], ...]:
     if not torch.cuda.is_initialized():
         return ()
     try:
         if torch.cuda.is_current_stream_capturing():
             return ()
-        return tuple((i, g.get_state()) for i, g in enumerate(torch.cuda.default_generators))
+        return tuple([(i, _cuda_state(g)) for i, g in enumerate(torch.cuda.default_generators)])
     except RuntimeError as error:
         if is_device_assert(error):
             return ()

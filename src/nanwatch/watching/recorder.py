@@ -15,7 +15,7 @@ from torch import nn
 
 from nanwatch.messages import say
 from nanwatch.watching.contents import after_the_call, contents_of, free_variables, holds, renewed
-from nanwatch.watching.let_go import are_too_much, let_go
+from nanwatch.watching.let_go import are_too_much, let_go, note_large
 from nanwatch.watching.module_state import (
     MOST_LOOKS,
     Changing,
@@ -98,13 +98,15 @@ class Recorder:
     def let_go(self, first_unjudged: Callable[[], int | None]) -> None:
         """Large things that tapes alone hold: those of steps that are known to have been good, and all of
         them where they would fill the memory."""
-        waiting = [tape for tape in self.finished if not tape.slim]
-        if waiting:
+        held = [tape for tape in (*self.finished, self.tape) if not tape.slim]
+        for tape in held:
+            note_large(tape)
+        waiting = [tape for tape in held if tape is not self.tape]
+        if any(tape.large for tape in waiting):
             first = first_unjudged()
             for tape in waiting:
                 if first is None or tape.step < first:
                     tape.slim = _let_go(tape)
-        held = [*(tape for tape in waiting if not tape.slim), self.tape]
         if are_too_much(held):
             for tape in held:
                 _let_go(tape)

@@ -10,11 +10,15 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import chain
+from operator import attrgetter, is_not
 from typing import NamedTuple
 
 import torch
 
 from nanwatch.tensors import Answer, is_finite, latch, norm_and_verdict, norms_by_device, numbers_and_norm
+from nanwatch.watching.counted_on import CountedOn
 
 LATE_STEPS = 2
 """How many steps the host may run ahead of the device before it waits for a verdict."""
@@ -33,7 +37,12 @@ def weights_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
 
 
 def gradients_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-    return [g for group in optimizer.param_groups for p in group["params"] if (g := p.grad) is not None]
+    found = chain.from_iterable([map(_gradient_of, group["params"]) for group in optimizer.param_groups])
+    return list(filter(_is_there, found))
+
+
+_gradient_of = attrgetter("grad")
+_is_there = partial(is_not, None)
 
 
 class HostSentinel:
@@ -101,6 +110,12 @@ def _with_one_wait(values: Sequence[torch.Tensor | float]) -> list[float]:
 class _Late(NamedTuple):
     step: int
     answer: Answer
+    counted: CountedOn
+
+    @property
+    def is_bad(self) -> bool:
+        """Once its answer is there."""
+        return bool(self.answer.numbers[0])
 
 
 class _Kept(NamedTuple):
@@ -116,6 +131,7 @@ class DeviceSentinel:
     def __init__(self) -> None:
         self._kept: dict[torch.device, _Kept] = {}
         self._waiting: deque[_Late] = deque()
+        self._counting = CountedOn()
 
     def guard(
         self,
@@ -131,14 +147,32 @@ class DeviceSentinel:
         kept, answer = self._judged(losses, gradients, norm)
         if agree is not None:
             agree(kept.latched)
+        self.step_is_over()
+        counted = self._counting = CountedOn()
         if hold_back:
             given = getattr(optimizer, "found_inf", None)
+            if given is kept.latched:  # of a step that did not come to its end
+                given = None
+            if given is None and (answer is not None or not _is_captured(kept.latched)):
+                counted.begins(kept.latched)
             optimizer.found_inf = (  # type: ignore[attr-defined]
                 kept.latched if given is None else torch.maximum(kept.latched, given.to(kept.latched.device))
             )
         if answer is None or agree is not None:
             answer = _sent(kept.values)
-        self._waiting.append(_Late(step, answer))
+        self._waiting.append(_Late(step, answer, counted))
+
+    def step_is_over(self) -> None:
+        """That of the optimizer which was guarded last, whether it came to its end or not."""
+        self._counting.ends()
+
+    def settle(self) -> None:
+        """Before somebody looks at what optimizers have counted: waits for the verdicts under way."""
+        for late in self._waiting:
+            if late.answer.ready is not None:
+                late.answer.ready.synchronize()
+            if late.is_bad:
+                late.counted.count_back()
 
     def _judged(
         self, losses: Sequence[torch.Tensor], gradients: list[torch.Tensor], norm: torch.Tensor | None
@@ -178,7 +212,7 @@ class DeviceSentinel:
         `together`: ranks that go together must all learn of a step in the same later one."""
         arrived: list[tuple[int, Verdict]] = []
         while self._waiting:
-            step, (values, ready) = self._waiting[0]
+            step, (_, ready, numbers), counted = self._waiting[0]
             if (together or ready is None) and not wait and len(self._waiting) < LATE_STEPS:
                 break
             if ready is not None and not ready.query():
@@ -186,18 +220,21 @@ class DeviceSentinel:
                     break
                 ready.synchronize()
             self._waiting.popleft()
-            bad, loss, norm = values.tolist()
+            bad, loss, norm = numbers
             seen = None if not bad else ("loss" if not math.isfinite(loss) else "gradients")
             arrived.append((step, Verdict(seen, loss, norm)))
             if bad:
+                for held_back in (counted, *(late.counted for late in self._waiting)):
+                    held_back.count_back()
                 break
         return arrived
 
     def first_unjudged(self) -> int | None:
         """The first step that is not known to have been good; None if all are."""
-        for step, (values, ready) in self._waiting:
-            if (ready is not None and not ready.query()) or values[0]:
-                return step
+        for late in self._waiting:
+            ready = late.answer.ready
+            if (ready is not None and not ready.query()) or late.is_bad:
+                return late.step
         return None
 
     def clear(self) -> None:
@@ -209,11 +246,16 @@ class DeviceSentinel:
 
 def _sent(values: torch.Tensor) -> Answer:
     if values.device.type != "cuda":
-        return Answer(values.clone(), None)
-    answer = Answer(torch.empty(3, dtype=torch.float32, pin_memory=True), torch.cuda.Event())
+        return Answer.of(values.clone(), None)
+    answer = Answer.of(torch.empty(3, dtype=torch.float32, pin_memory=True), torch.cuda.Event())
     answer.values.copy_(values, non_blocking=True)
     answer.ready.record()
     return answer
+
+
+def _is_captured(verdict: torch.Tensor) -> bool:
+    """Whether what is done now goes into a CUDA graph, and will be done again without us."""
+    return verdict.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
 def _one_number(loss: torch.Tensor) -> torch.Tensor:

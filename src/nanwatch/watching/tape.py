@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import weakref
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -64,25 +64,36 @@ def _autocast_now() -> tuple[tuple[str, bool, torch.dtype], ...]:
     return ("cpu", cpu, _autocast_type("cpu")), ("cuda", cuda, _autocast_type("cuda"))
 
 
-@dataclass(slots=True, eq=False)
 class Entry:
-    """One call, so that it can be made again."""
+    """One call, so that it can be made again. Made several times in every step: what few of them have are
+    attributes of the class until they are set."""
 
-    kind: str
-    """"op", "module", "apply", "backward", or "write": an in-place change of a tensor from outside
-    the tape, which is not made a second time."""
-    call: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    stack: Stack
-    context: Context
+    def __init__(
+        self,
+        kind: str,
+        call: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        stack: Stack,
+        context: Context,
+        rng: Rng | None = None,
+    ) -> None:
+        self.kind = kind
+        """"op", "module", "apply", "backward", or "write": an in-place change of a tensor from outside
+        the tape, which is not made a second time."""
+        self.call = call
+        self.args = args
+        self.kwargs = kwargs
+        self.stack = stack
+        self.context = context
+        self.rng = rng
+        self.versions: list[tuple[torch.Tensor, int]] = []
+        """Tensors from outside the tape, with their version when the call was made; of a model's call also
+        those made on the tape that are not differentiable."""
+        self.made: list[tuple[torch.Tensor, int]] = []
+        """What it returned, with its version then."""
+
     outputs: Any = None
-    versions: list[tuple[torch.Tensor, int]] = field(default_factory=list)
-    """Tensors from outside the tape, with their version when the call was made; of a model's call also those
-    made on the tape that are not differentiable."""
-    made: list[tuple[torch.Tensor, int]] = field(default_factory=list)
-    """What it returned, with its version then."""
-    rng: Rng | None = None
     generators: Sequence[GeneratorState] = ()
     """The states of the program's own generators that it may draw from."""
     contents: Contents | None = None
@@ -149,6 +160,10 @@ class Tape:
         """Some entry changes buffers of its module."""
         self.slim = False
         """It is finished, and holds nothing large on its own."""
+        self.large: dict[int, int] = {}
+        """id -> bytes of those of `made` that may be let go."""
+        self.looked_at = 0
+        """How many of `made` were looked at, whether they are large."""
         self._data_bytes = 0
         self._data_entries = 0
         self._modules_began = False

@@ -159,7 +159,8 @@ class Updates:
             self.give_back()
         if self._copies is not None:
             self._put_copies_back(self._copies)
-        if self.on_device(optimizer) and not watcher.scaling.stepping:
+        if now.verdict_is_late:
+            self._device.step_is_over()
             optimizer.__dict__.pop("found_inf", None)
         now.updating = False
         if "skip" not in now.events:
@@ -344,6 +345,7 @@ class Updates:
 
     def give_back(self) -> None:
         """What was held back is over."""
+        self._device.step_is_over()
         held, self._held = self._held, None
         if held is not None:
             held.give_back()
@@ -454,6 +456,10 @@ class Updates:
 
     def first_unjudged(self) -> int | None:
         return self._device.first_unjudged()
+
+    def settle(self) -> None:
+        """Before the state of an optimizer is read."""
+        self._device.settle()
 
     def keep_until_judged(self, facts: StepFacts) -> None:
         self._late_facts[facts.step] = facts

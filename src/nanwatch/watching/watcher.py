@@ -133,7 +133,8 @@ class Watcher:
         if self.live is not None:
             parts.append(self.live.leave_for_good)
         if not self._closed:
-            parts += [self._following.uninstall, self.updates.give_back, self.updates.aftermath.over]
+            updates = self.updates
+            parts += [self._following.uninstall, updates.give_back, updates.settle, updates.aftermath.over]
         self._closed = True
         gone = [_without_fail(part) for part in parts]
         if all(left is not False for left in gone):
