@@ -36,7 +36,7 @@ def latched(rows: list[Tensor], loss: float, was: float, aligned: bool) -> dict[
     letter = torch.zeros(cuda_norm.ANSWER_WORDS + len(rows), dtype=torch.int64)
     letter[cuda_norm.ANSWER_WORDS :] = torch.tensor([row.data_ptr() for row in rows])
     kept = torch.tensor([was, -1.0, -1.0])
-    constants = cuda_norm.constants_for(FLOATS.index(rows[0].dtype), True, columns, aligned)
+    constants = cuda_norm.constants_for(FLOATS.index(rows[0].dtype), True, aligned, columns)
     given = table, letter, parts, kept, torch.tensor(loss)
     triton_kernels.squares_kernel[(chunks, 1, 1)](*given, **constants._asdict(), num_warps=cuda_norm.WARPS)
     assert parts[-1] == 0, "the counter must be as it was for the next step"

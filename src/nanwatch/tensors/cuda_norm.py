@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 from array import array
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
@@ -133,7 +132,8 @@ class Table:
     parts: Tensor
     mail: Mail
     stream: torch.cuda.Stream
-    kernels: dict[Constants, Kernel] = field(default_factory=dict)
+    kernels: dict[tuple[int, bool, bool], Kernel] = field(default_factory=dict)
+    """By the type of the values, whether it judges, and whether all rows are aligned."""
 
 
 _tables: OrderedDict[Key, Table] = OrderedDict()
@@ -194,18 +194,18 @@ def _launch(places: Places, device: torch.device, out: Tensor, loss: Tensor | No
     with cuda.on_device(device.index):
         table = _table(places.counts, device)
         letter = table.mail.write(places.addresses)
-        constants = constants_for(places.type, loss is not None, table.columns, places.aligned)
         given = table.rows, letter.memory, table.parts, out, out if loss is None else loss
-        kernel = table.kernels.get(constants)
+        kind = places.type, loss is not None, places.aligned
+        kernel = table.kernels.get(kind)
         if kernel is None:
-            kernel = table.kernels[constants] = Kernel(table.chunks, constants)
+            constants = constants_for(*kind, table.columns)
+            kernel = table.kernels[kind] = Kernel(table.chunks, constants)
         kernel.launch(given, table.stream.cuda_stream)
         letter.answer.ready.record(table.stream)
     return letter.answer
 
 
-@functools.cache
-def constants_for(number: int, judge: bool, columns: int, aligned: bool) -> Constants:
+def constants_for(number: int, judge: bool, aligned: bool, columns: int) -> Constants:
     module, dtype = cuda.kernels(), FLOATS[number]
     assert module is not None
     return Constants(

@@ -10,6 +10,7 @@ import functools
 import itertools
 import math
 import os
+import sys
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -31,7 +32,7 @@ def let_go(tape: Tape) -> bool:
     note_large(tape)
     if not tape.large:
         return True
-    stand_ins = _without_memory([tape.made[key] for key in tape.large])
+    stand_ins = tape.stand_ins = _without_memory([tape.made[key] for key in tape.large])
     references = [weakref.ref(tape.made[key]) for key in tape.large]
     _put_in_place(tape, dict(zip(tape.large, stand_ins, strict=True)))
     pairs = zip(stand_ins, references, strict=True)
@@ -85,8 +86,27 @@ def _is_large(tensor: Tensor) -> bool:
 
 def _without_memory(tensors: list[Tensor]) -> list[Tensor]:
     """Of the same size and type, and with a history."""
+    kinds = [(tensor.dtype, tensor.shape) for tensor in tensors]
     with torch.enable_grad():
-        return [_leaf(tensor.dtype).expand(tensor.shape) for tensor in tensors]
+        return [
+            spare.pop() if (spare := _spare.get(kind)) else _leaf(kind[0]).expand(kind[1]) for kind in kinds
+        ]
+
+
+def use_again(stand_ins: list[Tensor]) -> None:
+    """Of a tape that is gone: steps mostly need the same ones, which take longer to make than all the rest.
+    What somebody else holds, or would be too much to keep, goes."""
+    while stand_ins:
+        tensor = stand_ins.pop()
+        spare = _spare.setdefault((tensor.dtype, tensor.shape), [])
+        if sys.getrefcount(tensor) == HELD_HERE and len(spare) < MOST_SPARE and len(_spare) <= MOST_KINDS:
+            spare.append(tensor)
+
+
+_spare: dict[tuple[torch.dtype, torch.Size], list[Tensor]] = {}
+HELD_HERE = 2
+"""References that Python counts to something that only one variable holds."""
+MOST_SPARE = MOST_KINDS = 16
 
 
 @functools.cache

@@ -15,7 +15,7 @@ from torch import nn
 
 from nanwatch.messages import say
 from nanwatch.watching.contents import after_the_call, contents_of, free_variables, holds, renewed
-from nanwatch.watching.let_go import are_too_much, let_go, note_large
+from nanwatch.watching.let_go import are_too_much, let_go, note_large, use_again
 from nanwatch.watching.module_state import (
     MOST_LOOKS,
     Changing,
@@ -87,8 +87,11 @@ class Recorder:
         """The `functional_call`s under way: a module, and the weights it gets for this call."""
 
     def next_step(self, step: int) -> None:
-        self.finished.append(self.tape)
+        finished = self.finished
+        leaves = finished[0].stand_ins if len(finished) == finished.maxlen else []
+        finished.append(self.tape)
         self.tape = Tape(step)
+        use_again(leaves)
 
     def count_back(self, steps: int) -> None:
         """The step under way is the first one; what came before it has numbers below zero."""

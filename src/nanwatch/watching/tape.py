@@ -164,6 +164,8 @@ class Tape:
         """id -> bytes of those of `made` that may be let go."""
         self.looked_at = 0
         """How many of `made` were looked at, whether they are large."""
+        self.stand_ins: list[torch.Tensor] = []
+        """For what was let go."""
         self._data_bytes = 0
         self._data_entries = 0
         self._modules_began = False
