@@ -101,14 +101,20 @@ def cpu_tasks() -> list[Task]:
 
 
 def gpu_tasks() -> list[Task]:
-    def gpt(layers: int, dim: int, heads: int) -> Task:
-        return Task(
-            f"GPT {layers}x{dim}, batch 8x1024, bf16 autocast",
-            lambda: GPT(layers, dim, heads, 50304, 1024),
-            _tokens(50304, 8, 1024),
-            12,
-            20,
-            torch.bfloat16,
-        )
+    return [_gpt_on_a_gpu(12, 768, 12, 8, 1024), _gpt_on_a_gpu(24, 1024, 16, 8, 1024)]
 
-    return [gpt(12, 768, 12), gpt(24, 1024, 16)]
+
+def all_host_task() -> Task:
+    """A batch so small that a GPU waits for its host: all that is done there is seen."""
+    return _gpt_on_a_gpu(12, 768, 12, 1, 256)
+
+
+def _gpt_on_a_gpu(layers: int, dim: int, heads: int, batch: int, length: int) -> Task:
+    return Task(
+        f"GPT {layers}x{dim}, batch {batch}x{length}, bf16 autocast",
+        lambda: GPT(layers, dim, heads, 50304, 1024),
+        _tokens(50304, batch, length),
+        12,
+        20,
+        torch.bfloat16,
+    )

@@ -3,6 +3,7 @@
     python -m bench.overhead                 CPU models, and GPU models where there is one
     python -m bench.overhead --rounds 400 --json overhead.json
     python -m bench.overhead --only nanwatch
+    python -m bench.overhead --all-host      only a GPU model with a batch so small that its host is the slower one
 
 A model is trained on and on, and what watches it is taken off and put on again every few steps, so that both
 meet the machine in the same moods. The ratio is that of all watched steps to all unwatched ones, with its
@@ -33,7 +34,7 @@ from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench.models import ROUNDS, Task, cpu_tasks, gpu_tasks
+from bench.models import ROUNDS, Task, all_host_task, cpu_tasks, gpu_tasks
 
 SNAPSHOT_EVERY = 240
 """Watched steps, of which about a hundred are timed."""
@@ -343,14 +344,22 @@ def main() -> None:
     parser.add_argument("--only", default="", help="only the ways whose name contains this")
     parser.add_argument("--json", type=Path, default=None)
     parser.add_argument("--skip-cpu", action="store_true")
+    parser.add_argument(
+        "--all-host",
+        action="store_true",
+        help="a GPU that waits for its host: what is done there is all seen",
+    )
     parser.add_argument("--task", default="", help="only the models whose name contains this")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if options.rounds < 1:
         parser.error(f"--rounds {options.rounds}: at least 1")
-    wanted = [] if options.skip_cpu else [(task, "cpu", False) for task in cpu_tasks()]
+    wanted = [] if options.skip_cpu or options.all_host else [(task, "cpu", False) for task in cpu_tasks()]
     if torch.cuda.is_available():
-        wanted += [(task, "cuda", compiled) for task in gpu_tasks() for compiled in (False, True)]
+        on_gpu = [all_host_task()] if options.all_host else gpu_tasks()
+        wanted += [(task, "cuda", compiled) for task in on_gpu for compiled in (False, True)]
+    elif options.all_host:
+        parser.error("--all-host: there is no GPU here")
     print(
         f"torch {torch.__version__}; ratio of watched to unwatched steps, with its standard error", flush=True
     )
