@@ -3,7 +3,7 @@
     python -m bench.overhead                 CPU models, and GPU models where there is one
     python -m bench.overhead --rounds 400 --json overhead.json
     python -m bench.overhead --only nanwatch
-    python -m bench.overhead --all-host      only a GPU model whose batch is so small that it waits for its host
+    python -m bench.overhead --all-host      a GPU model whose batch is so small that it waits for its host
 
 A model is trained on and on, and what watches it is taken off and put on again every few steps, so that both
 meet the machine in the same moods. The ratio is that of all watched steps to all unwatched ones, with its
