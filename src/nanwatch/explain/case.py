@@ -19,6 +19,7 @@ from nanwatch.explain.text import Text
 from nanwatch.records import Experiment, StepFacts
 from nanwatch.replay.again import Again, Changes, run_again
 from nanwatch.replay.located import Located
+from nanwatch.replay.player import CannotReplayError
 from nanwatch.tensors import is_finite
 from nanwatch.watching.module_calls import ModuleCalls
 from nanwatch.watching.tape import Entry, Tape
@@ -146,7 +147,14 @@ class Case:
         )
         if self.trouble.seen_in == "exception":  # there may be no loss yet: what it died of must be finite
             again.losses += again.counterparts(t for _, t in self.trouble.sinks)
+        if again.cut_off and changes is not None and not self._is_cut_off:
+            again.error = again.error or CannotReplayError("the change has cut something off")
         return again
+
+    @cached_property
+    def _is_cut_off(self) -> bool:
+        """Whether the step cannot be made again whole even as it was."""
+        return self.rerun(always=True).cut_off
 
     @cached_property
     def fails_again(self) -> bool:

@@ -76,6 +76,8 @@ class Again:
     """id of a tensor of the program, or of a function that a transform gave it -> that of the replay."""
     differs: bool = False
     """A model gave something else than it gave to the program."""
+    cut_off: bool = False
+    """Something that was differentiated in the program could not be made again: its value was taken."""
 
     def counterparts(self, tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
         """What the replay made in the place of these, as far as it did."""

@@ -21,7 +21,7 @@ from nanwatch.watching.contents import Held, held_by, put_contents
 from nanwatch.watching.module_calls import ModuleCalls
 from nanwatch.watching.module_state import attribute_of, put_attribute, tensor_of
 from nanwatch.watching.randomness import GeneratorState, Rng, put_state, state_of
-from nanwatch.watching.tape import Entry, Tape, given_to, tensors_in
+from nanwatch.watching.tape import Entry, Tape, given_to, made_inside, tensors_in
 from nanwatch.watching.values import put_value
 
 Part = list[Entry]
@@ -117,10 +117,13 @@ def _loss_is_finite(part: Part) -> bool:
 def _stand_alone(parts: list[Part]) -> bool:
     """Whether none hangs on what another computed."""
     made: set[int] = set()
+    before: list[Entry] = []
     for part in parts:
-        if any(id(t) in made for entry in part for t in given_to(entry)):
-            return False
+        for tensor in (t for entry in part for t in given_to(entry)):
+            if id(tensor) in made or any(made_inside(entry, tensor) for entry in before):
+                return False
         made |= {id(t) for entry in part for t, _ in entry.made if t.requires_grad and not t.is_leaf}
+        before += part
     return True
 
 
@@ -147,7 +150,7 @@ def made_without(
 
     changes = Changes(tracer=_Untraced, draws_on=True, begins_with=every, at_end=keep)
     again = run_again(some, earlier, calls, False, changes)
-    if again.error is not None or not again.finite or not again.gradients:
+    if again.error is not None or again.cut_off or not again.finite or not again.gradients:
         return None
     for parameter, gradient in again.gradients:
         _add(found.gradients, parameter, gradient)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from nanwatch.watching.tape import Entry, Tape, given_to, tensors_in
+from nanwatch.watching.tape import Entry, Tape, given_to, made_inside, tensors_in
 
 
 def needed_entries(tape: Tape, earlier: tuple[Tape, ...]) -> list[Entry]:
@@ -12,21 +12,21 @@ def needed_entries(tape: Tape, earlier: tuple[Tape, ...]) -> list[Entry]:
     entries = list(tape.entries)
     for older in reversed(earlier):
         wanted = {
-            id(t)
-            for entry in entries
-            if differentiates(entry)
-            for t in given_to(entry)
-            if has_history(t) and id(t) in older.made
+            id(t): t for entry in entries if differentiates(entry) for t in given_to(entry) if has_history(t)
         }
-        if not wanted:
-            continue
         kept = []
         for entry in reversed(older.entries):
-            if entry.kind != "backward" and any(id(t) in wanted for t in tensors_in(entry.outputs)):
+            if entry.kind != "backward" and _makes_one_of(wanted, entry):
                 kept.append(entry)
-                wanted |= {id(t) for t in given_to(entry) if has_history(t)}
+                wanted |= {id(t): t for t in given_to(entry) if has_history(t)}
         entries = kept[::-1] + entries
     return entries
+
+
+def _makes_one_of(wanted: dict[int, torch.Tensor], entry: Entry) -> bool:
+    if any(id(t) in wanted for t in tensors_in(entry.outputs)):
+        return True
+    return any(made_inside(entry, tensor) for tensor in wanted.values())
 
 
 def differentiates(entry: Entry) -> bool:

@@ -17,6 +17,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from nanwatch.messages import say
 from nanwatch.replay.inner_losses import noting_inner_losses
+from nanwatch.replay.kept_elsewhere import KeptElsewhere
 from nanwatch.replay.likeness import alike, equal
 from nanwatch.replay.needed_entries import has_history
 from nanwatch.replay.tracer import OpTracer, measurable
@@ -67,6 +68,7 @@ class Player:
         self._drawn_from: set[int] = set()
         """Generators of the program that have been put back."""
         self._counterpart = again.counterpart
+        self._kept = KeptElsewhere()
         self._outside_memory = {key_of(t) for t in [*tape.used.values(), *tape.made.values()]}
 
     @contextlib.contextmanager
@@ -116,6 +118,7 @@ class Player:
                 outputs = self._call(entry, args, kwargs)
         self._pair(entry, outputs)
         if entry.kind == "module":
+            self._kept.ends()
             self._again.outputs = list(tensors_in(outputs))
             self._tracer.after_root = True
             self._compare(entry, self._again.outputs)
@@ -205,6 +208,7 @@ class Player:
         if entry.kind == "backward":
             return self._backward(entry, args, kwargs)
         if isinstance(entry.call, nn.Module):
+            self._kept.begins(entry)
             if is_sharded(entry.call):
                 raise NeedsOtherRanks(type(entry.call).__name__)
             if entry.call.training != entry.training:
@@ -350,10 +354,14 @@ class Player:
         return found
 
     def _cut_off(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A tensor whose own history is not on the tape: its value, with a fresh end."""
-        stand_in = tensor.detach().requires_grad_(tensor.requires_grad)
-        self._counterpart[id(tensor)] = stand_in
-        return stand_in
+        """A tensor that no call returned: where its own history is not on the tape, its value, with a fresh
+        end."""
+        found = self._kept.counterpart_of(tensor)
+        if found is None:
+            self._again.cut_off = True
+            found = tensor.detach().requires_grad_(tensor.requires_grad)
+        self._counterpart[id(tensor)] = found
+        return found
 
     def _would_touch_the_program(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         return any(key_of(t) in self._outside_memory for t in tensors_in(written_to(args, kwargs)))

@@ -27,7 +27,7 @@ from nanwatch.watching.randomness import Rng, states_of
 from nanwatch.watching.stack import Stack, take_stack
 from nanwatch.watching.storages import key_of
 from nanwatch.watching.streams import on_side_stream
-from nanwatch.watching.tape import Context, Entry, Tape, tensors_in
+from nanwatch.watching.tape import Context, Entry, Tape, sequence_number, tensors_in
 from nanwatch.watching.torch_functions import changes_its_input, facts_of, written_to
 
 PLAIN_CALLS_KEPT = 3
@@ -221,6 +221,7 @@ class Recorder:
         self.tape.add(entry)
         if known.overwrites:
             self._keep_what_it_was_given(entry)
+        entry.began = sequence_number()
         return entry
 
     def known_of(self, module: nn.Module) -> Known:
@@ -250,6 +251,7 @@ class Recorder:
             self.tape.rebuild([e for i, e in enumerate(entries) if i > last or not plain[i]])
 
     def module_returned(self, entry: Entry, outputs: Any) -> None:
+        entry.ended = sequence_number()
         self.tape.returned(entry, outputs)
         assert isinstance(entry.call, nn.Module)
         known = self.known_of(entry.call)

@@ -121,6 +121,10 @@ class Entry:
     """Until then: id -> version of the small tensors that it may change."""
     left: Sequence[tuple[torch.nn.Module, str, weakref.ref[torch.Tensor]]] = ()
     """(owner, name, value after) of those that hold a tensor."""
+    began: int = 0
+    ended: int = 0
+    """Of a module: autograd's numbers of what was recorded in the call are from the first to before the
+    second."""
     training: bool = True
     phase: str = "forward"
     """Of a module: "forward", or "loss" when it computes one."""
@@ -234,6 +238,21 @@ class Tape:
             if entry.kind in ("module", "apply") or any(t.requires_grad for t, _ in entry.made)
             for used, then in entry.versions
         )
+
+
+sequence_number = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
+"""The number that autograd gives to what it records next."""
+
+
+def made_inside(entry: Entry, tensor: Tensor) -> bool:
+    """Whether a call of a module has made this tensor, returned or not."""
+    if not entry.ended:
+        return False
+    try:
+        node = tensor.grad_fn
+    except RuntimeError:  # a view whose base was changed in place without autograd
+        return False
+    return node is not None and entry.began <= node._sequence_nr() < entry.ended
 
 
 def leaves_something(entry: Entry) -> bool:

@@ -48,8 +48,10 @@ def run(case: Case) -> Outcome:
         return Outcome(None, "")
     if not finite:
         return Outcome(False, AGAIN.say())
-    if any(call.overwritten for call in case.model_calls):
-        return Outcome(None, "")  # the call has changed what it was given: this is no repeat of it
+    if first.cut_off or any(call.overwritten for call in case.model_calls):
+        return Outcome(
+            None, ""
+        )  # no repeat of it: a call has changed what it was given, or something is missing
     kept = [_made(first)]
     while len(kept) < TIMES and not case.budget.spent:
         again = case.rerun()
