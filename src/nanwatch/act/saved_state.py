@@ -25,6 +25,8 @@ from torch.optim import Optimizer
 from nanwatch.act.attention_masks import is_band
 from nanwatch.records import Numbers
 from nanwatch.tensors import many_numbers, norms_by_device
+from nanwatch.watching.about_models import living
+from nanwatch.watching.forbidden import was_infinite_before
 
 STATE_NAMES = frozenset(
     ("state_dict", "model_state_dict", "optimizer_state_dict", "model", "module", "optimizer", "ema")
@@ -62,10 +64,24 @@ def bad_tensors(saved: Any, is_state: bool = False) -> list[BadTensor]:
         found = list(_without_copies(_states_in(saved, "", is_state, set())))
         weights = [(name, t) for name, t, may_be_mask in found if not may_be_mask]
         others = [(name, t) for name, t, may_be_mask in found if may_be_mask]
-        bad = [BadTensor(n, t, _is_a_start(n)) for n, t in _measured(others) if not _is_mask(n, t)]
+        bad = [
+            BadTensor(n, t, _is_a_start(n))
+            for n, t in _measured(others)
+            if not _is_mask(n, t) and not _is_forbidding(n, t)
+        ]
         if not all(math.isfinite(float(norm)) for norm in norms_by_device([t for _, t in weights])):
-            bad = [BadTensor(n, t, False) for n, t in _measured(weights)] + bad
+            bad = [BadTensor(n, t, False) for n, t in _measured(weights) if not _is_forbidding(n, t)] + bad
         return bad
+
+
+def _is_forbidding(n: Numbers, tensor: Tensor) -> bool:
+    """A weight with -inf in places where there is nothing to learn: what is saved of it has no gradient, but
+    the optimizer has the weight itself."""
+    if n.nan or n.posinf:
+        return False
+    place = _place_of(tensor)
+    learned = (p for o in living(Optimizer) for group in o.param_groups for p in group["params"])
+    return any(_place_of(p) == place and was_infinite_before(p) for p in learned)
 
 
 def _measured(named: list[tuple[str, Tensor]]) -> list[tuple[Numbers, Tensor]]:

@@ -109,6 +109,8 @@ def _from_replay(
     forgive_what_is_written_down(tracer.trace, roles)
     bad, backward = _bad_of(trouble, again)
     sinks = [i for i in (tracer.writers.get(t) for t in bad) if i is not None]
+    if trouble.seen_in == "weights":
+        sinks += _written_into_copies(tracer, {key_of(t) for t in bad}, roles.stand_ins)
     if trouble.seen_in == "exception" and not (sinks and _are_all(trouble, bad)):
         made = [op.index for op in tracer.trace.ops.values() if op.bad_outputs]
         sinks = [index for _, index in tracer.writers.alive()] or made[-1:]
@@ -141,6 +143,12 @@ def _from_replay(
         operand = Operand(numbers(outside), key_of(outside), value=outside)
         return _brought_in(trouble, operand, live, roles, again.notes)
     return _not_again(trouble, again)
+
+
+def _written_into_copies(tracer: OpTracer, state: set[int], stand_ins: dict[int, int]) -> list[int]:
+    """The ops that wrote into what stood in for this memory of the program: buffers of a model."""
+    copies = (copy for copy, original in stand_ins.items() if original in state)
+    return [index for index in map(tracer.writers.at, copies) if index is not None]
 
 
 def _sent_to_others(trouble: Trouble, live: LiveTracer, roles: Roles) -> Located | None:

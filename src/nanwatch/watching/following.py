@@ -120,13 +120,14 @@ class Following:
         program = self._program
 
         def make_zero_grad(original: Any) -> Any:
-            def zero_grad(*args: Any, **kwargs: Any) -> Any:
+            def zero_grad(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
                 if not self._ours():
-                    return original(*args, **kwargs)
+                    return original(optimizer, *args, **kwargs)
                 run(program.quiet_begins)
                 try:
-                    return original(*args, **kwargs)
+                    return original(optimizer, *args, **kwargs)
                 finally:
+                    program.now.zeroed.add(id(optimizer))
                     run(program.quiet_done)
 
             return zero_grad

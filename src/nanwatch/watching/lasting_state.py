@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from nanwatch.watching.recorder import Recorder
 
 STATISTICS = ("running_mean", "running_var")
+"""None of their values may be infinite. In other buffers (a mask, a largest value so far) one may, no NaN."""
 
 
 @dataclass
@@ -88,7 +89,8 @@ class LastingState:
         kept = [(m, n, b) for m, n, b in _statistics(tape) if id(b) not in self._told]
         if not kept or math.isfinite(sum(map(float, norms_by_device([b for _, _, b in kept])))):
             return None
-        bad = [(module, name, b) for module, name, b in kept if not is_finite(b)]
+        before = {(id(m), n): value for e in reversed(tape.entries) for m, n, value in e.buffers}
+        bad = [(m, n, b) for m, n, b in kept if _went_bad(n, b, before[id(m), n])]
         if not bad:
             return None
         names = {
@@ -97,23 +99,27 @@ class LastingState:
             if isinstance(e.call, nn.Module)
             for name, b in e.call.named_buffers()
         }
-        before = {
-            (id(m), n): value for e in reversed(tape.entries) for m, n, value in e.buffers if n in STATISTICS
-        }
         damage = Damage(statistics=[(names.get(id(b), name), b) for _, name, b in bad])
         damage.by_this_step = all(is_finite(before[id(m), n]) for m, n, _ in bad)
         return damage
 
 
+def _went_bad(name: str, now: torch.Tensor, before: torch.Tensor) -> bool:
+    if is_finite(now):
+        return False
+    return name in STATISTICS or bool(now.isnan().any() and not before.isnan().any())
+
+
 def _statistics(tape: Tape) -> Iterator[tuple[nn.Module, str, torch.Tensor]]:
-    """The statistics that the calls on the tape have moved on, each once."""
+    """The buffers that the calls on the tape have changed, each once."""
     seen: set[int] = set()
     for entry in tape.entries:
         for module, name, _ in entry.buffers:
-            buffer = tensor_of(module, name) if name in STATISTICS else None
-            if buffer is not None and buffer.is_cpu and id(buffer) not in seen:
-                seen.add(id(buffer))
-                yield module, name, buffer
+            buffer = tensor_of(module, name)
+            if buffer is None or not buffer.is_cpu or not buffer.is_floating_point() or id(buffer) in seen:
+                continue
+            seen.add(id(buffer))
+            yield module, name, buffer
 
 
 def _writes(entry: Entry, key: int) -> bool:

@@ -250,6 +250,12 @@ class Recorder:
         if sum(plain[: last + 1]) >= FORGOTTEN_AT_ONCE:
             self.tape.rebuild([e for i, e in enumerate(entries) if i > last or not plain[i]])
 
+    def forget_what_was_differentiated(self) -> None:
+        """The entries up to the last backward."""
+        entries = self.tape.entries
+        last = max((i for i, e in enumerate(entries) if e.kind == "backward"), default=-1)
+        self.tape.rebuild(entries[last + 1 :])
+
     def module_returned(self, entry: Entry, outputs: Any) -> None:
         entry.ended = sequence_number()
         self.tape.returned(entry, outputs)

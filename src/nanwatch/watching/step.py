@@ -32,6 +32,8 @@ class Step:
     """In a program that updates by hand: what the backward under way will fill the gradients of."""
     clip: tuple[frozenset[int], torch.Tensor] | None = None
     """(ids of the parameters, their norm) that clipping has computed."""
+    zeroed: set[int] = field(default_factory=set)
+    """ids of the optimizers whose gradients were cleared since the last backward."""
     clipping: list[Callable[[], Any]] = field(default_factory=list)
     """The calls that clipped the gradients, to be made again."""
     clipped_by_value: bool = False

@@ -47,6 +47,11 @@ class Storages(Generic[Fact]):
         found = self._facts.get(key_of(tensor))
         return None if found is None else found[1]
 
+    def at(self, key: int) -> Fact | None:
+        """Of memory by its identity, also if it was freed since."""
+        found = self._facts.get(key)
+        return None if found is None else found[1]
+
     def drop(self, tensor: torch.Tensor) -> None:
         self._facts.pop(key_of(tensor), None)
 

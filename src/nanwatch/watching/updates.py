@@ -15,6 +15,7 @@ from torch.optim.swa_utils import AveragedModel
 from nanwatch.messages import say
 from nanwatch.tensors import is_finite, norm_and_verdict
 from nanwatch.watching.aftermath import Aftermath
+from nanwatch.watching.forbidden import was_infinite_before
 from nanwatch.watching.held_back import Copies, EmptyGroups, held_back, replace_by_zero
 from nanwatch.watching.lasting_state import Damage, LastingState
 from nanwatch.watching.layers import facts_of
@@ -87,6 +88,18 @@ class Updates:
 
     def averaged(self, average: AveragedModel) -> None:
         self.aftermath.averaged(average, self._made)
+
+    def gradients_were_cleared(self) -> bool:
+        """Whether the program has thrown all gradients of the last backwards away: with some an update may
+        still be made, or something else (an adversarial example)."""
+        zeroed = self._step.zeroed
+        pending = (p for o in self.optimizers if id(o) not in zeroed for p in weights_of(o))
+        if any(p.grad is not None for p in pending):
+            return False
+        cleared = {id(p) for o in self.optimizers if id(o) in zeroed for p in weights_of(o)}
+        tape = self._watcher.recorder.tape
+        others = (t for t in (*tape.used.values(), *tape.made.values()) if id(t) not in cleared)
+        return not any(map(_has_a_gradient, others))
 
     @property
     def active(self) -> list[Optimizer]:
@@ -494,9 +507,10 @@ class Updates:
         optimizer = self.last.optimizer() if self.last is not None else None
         if optimizer is None:
             return
-        bad = [("parameter", p.detach()) for p in weights_of(optimizer) if not is_finite(p)]
+        bad = [p for p in weights_of(optimizer) if not is_finite(p) and not was_infinite_before(p)]
         if bad:
-            self._went_bad(optimizer, bad, say("watch.seen_at_the_end"))
+            sinks = [("parameter", p.detach()) for p in bad]
+            self._went_bad(optimizer, sinks, say("watch.seen_at_the_end"))
 
     # Clipping
 
@@ -526,6 +540,13 @@ class Updates:
         covered, norm = self._step.clip
         mine = (id(p) for group in optimizer.param_groups for p in group["params"] if p.grad is not None)
         return norm if all(p in covered for p in mine) else None
+
+
+def _has_a_gradient(tensor: torch.Tensor) -> bool:
+    try:
+        return tensor.requires_grad and tensor.is_leaf and tensor.grad is not None
+    except RuntimeError:  # a view whose base was changed in place without autograd
+        return False
 
 
 def _is_inside_the_step_of(optimizer: Optimizer, frame: Any) -> bool:

@@ -38,7 +38,7 @@ from nanwatch.watching.randomness import Rng
 from nanwatch.watching.ranks import Lockstep
 from nanwatch.watching.recorder import Recorder
 from nanwatch.watching.scaling import Scaling
-from nanwatch.watching.sentinel import HostSentinel, Verdict
+from nanwatch.watching.sentinel import HostSentinel, Verdict, weights_of
 from nanwatch.watching.shield import Shield, warn
 from nanwatch.watching.stack import Stack, take_stack
 from nanwatch.watching.step import NOTHING_WRONG, Step
@@ -385,6 +385,9 @@ class Watcher:
         self.event("backward")
         entry = None
         if not self._inside:
+            if self.now.losses and self._training and not self.now.updating:
+                self._discard_what_was_cleared()
+            self.now.zeroed.clear()
             self.recorder.let_go(self.updates.first_unjudged)
             entry = self.backward = self.recorder.backward_begins(call, args, kwargs, frame)
             losses = list(tensors_in(args[0] if args else kwargs.get("tensors")))
@@ -393,6 +396,18 @@ class Watcher:
             self.now.losses += [loss.detach() for loss in judged]
             self.now.leaves = leaves_of(losses) if not self._training else []
         return was, entry
+
+    def _discard_what_was_cleared(self) -> None:
+        """Where the program has thrown the gradients of the last backwards away, and made no update with
+        them, it has looked at them itself: they are nobody's any more."""
+        if not self.updates.gradients_were_cleared():
+            return
+        self.event("discarded")
+        now = self.now
+        now.losses.clear()
+        now.clipping.clear()
+        now.clipped_by_value = False
+        self.recorder.forget_what_was_differentiated()
 
     def _count_from_here(self) -> None:
         """Training begins: what was called before (a teacher, a look at a shape) was no step of it."""
@@ -420,8 +435,9 @@ class Watcher:
     def _judge_without_optimizer(self) -> None:
         """Nobody has stepped an optimizer yet: the program may update its weights by hand."""
         leaves, self.now.leaves = self.now.leaves, []
-        held = {id(p) for o in self.updates.optimizers for group in o.param_groups for p in group["params"]}
-        if any(id(p) in held for p in leaves):
+        held = [p for o in self.updates.optimizers for p in weights_of(o)]
+        ids, shapes = {id(p) for p in held}, {p.shape for p in held}
+        if any(id(p) in ids or p.shape in shapes for p in leaves):  # or it has copies of them, in float32
             self._trained[0, 0] = True  # it only has not stepped yet: judged when it does
             return
         gradients = [p.grad for p in leaves if p.grad is not None]

@@ -229,4 +229,6 @@ def _alike(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def remedies(case: Case) -> list[Remedy]:
-    return offer(case, "reset-running-stats", "roll-back", "larger-eps", "clamp-divisor")
+    modules = (module for model in case.models for module in model.modules())
+    reset = ("reset-running-stats",) if any(hasattr(m, "reset_running_stats") for m in modules) else ()
+    return offer(case, *reset, "roll-back", "larger-eps", "clamp-divisor")
