@@ -1,4 +1,4 @@
-"""Good micro-batches are made again with all of their loss: also with what a model keeps and does not return."""
+"""Good micro-batches are made again with all of their loss, also with what a model keeps to itself."""
 
 from __future__ import annotations
 
