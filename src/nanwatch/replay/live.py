@@ -25,6 +25,7 @@ from nanwatch.replay.blame import first_harmful, hidden_births, silent_damage
 from nanwatch.replay.trace import Op
 from nanwatch.replay.tracer import OpTracer
 from nanwatch.watching.module_calls import Scope, path_of
+from nanwatch.watching.pretending import pretending
 from nanwatch.watching.stack import take_stack, user_frame
 from nanwatch.watching.streams import on_side_stream
 
@@ -65,7 +66,7 @@ class _TimedTracer(OpTracer):
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         derivative = torch._C._current_autograd_node() is not None
-        if not self.looking or derivative or _capturing() or _jit_tracing():
+        if not self.looking or derivative or _capturing() or _jit_tracing() or pretending():
             self.unseen = self.unseen or (derivative and self.looking)
             return function(*args, **(kwargs or {}))
         if self.spent > self.budget:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch.overrides import TorchFunctionMode
 
+from nanwatch.watching.pretending import pretending
 from nanwatch.watching.torch_functions import GETTERS, facts_of
 
 PLAIN_TYPES = frozenset((torch.Tensor, torch.nn.Parameter, type(None)))
@@ -93,7 +94,9 @@ class OutsideMode(TorchFunctionMode):
             return function(*args, **kwargs)
         if function is _profiler_enters or function is _profiler_leaves or function in GETTERS:
             return function(*args, **kwargs)
-        if not self.listening or _frame_callback() not in NOT_COMPILED or _jit_tracing() or _in_transform():
+        if not self.listening or _frame_callback() not in NOT_COMPILED or _in_transform():
+            return self._let_through(function, args, kwargs)
+        if _jit_tracing() or pretending():
             return self._let_through(function, args, kwargs)
         self.handling = True  # torch itself has taken this mode off the stack until we return
         try:

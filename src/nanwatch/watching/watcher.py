@@ -34,6 +34,7 @@ from nanwatch.watching.module_calls import ModuleCalls
 from nanwatch.watching.module_state import put_state_back
 from nanwatch.watching.other_threads import OtherThreads
 from nanwatch.watching.outside import OutsideMode
+from nanwatch.watching.pretending import pretending
 from nanwatch.watching.randomness import Rng
 from nanwatch.watching.ranks import Lockstep
 from nanwatch.watching.recorder import Recorder
@@ -215,12 +216,14 @@ class Watcher:
         self, original: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         if threading.get_ident() != self._home or self.shield.busy or self.shield.broken:
-            if self.shield.busy or self.shield.broken or self._inside:
+            if self.shield.busy or self.shield.broken or self._inside or pretending():
                 return original(module, *args, **kwargs)
-            if not module.training or not torch.is_grad_enabled():
+            if not getattr(module, "training", False) or not torch.is_grad_enabled():
                 return self._other_threads.call(original, module, args, kwargs, sys._getframe(1))
             self.say_once(say("watch.other_thread"))
             return original(module, *args, **kwargs)
+        if pretending():
+            return self._unheard(original, module, args, kwargs)
         frame = sys._getframe(1)
         if not self._has_backward and called_by_a_tool(frame):
             was, self.calls.handler = self.calls.handler, None
@@ -246,6 +249,21 @@ class Watcher:
         self._root_left()
         self.shield.run(self._root_returned, entry, outputs)
         return outputs
+
+    def _unheard(
+        self, original: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """A call that the program makes only to see what would happen."""
+        listening, was = self.outside.listening, self.calls.handler
+        self.calls.handler = None
+        self.stand_aside()
+        try:
+            return original(module, *args, **kwargs)
+        finally:
+            if not self._closed:
+                self.calls.handler = was
+                if listening:
+                    self.listen()
 
     def _root_begins(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], frame: Any
