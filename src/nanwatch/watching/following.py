@@ -240,13 +240,13 @@ class Following:
             def compiled(*args: Any, **kwargs: Any) -> Any:
                 if torch.compiler.is_dynamo_compiling() or not self._ours():
                     return function(*args, **kwargs)
-                token = run(program.apply_begins, function, args, kwargs, sys._getframe(1), True)
+                token = run(program.compiled_begins, function, args, kwargs, sys._getframe(1))
                 try:
                     outputs = function(*args, **kwargs)
                 except BaseException:
-                    run(program.apply_done, token, None)
+                    run(program.compiled_done, token, None)
                     raise
-                run(program.apply_done, token, outputs)
+                run(program.compiled_done, token, outputs)
                 return outputs
 
             return compiled

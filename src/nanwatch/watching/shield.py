@@ -14,6 +14,8 @@ from nanwatch.messages import say
 from nanwatch.watching.device_assert import is_device_assert
 
 _without_modes = torch._C.DisableTorchFunction
+_frame_callback = torch._C._dynamo.eval_frame.get_eval_frame_callback
+_set_frame_callback = torch._C._dynamo.eval_frame.set_eval_frame
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -32,6 +34,9 @@ class Shield:
         if self.broken or self.busy:
             return None
         self.busy = True
+        compiling = _frame_callback()
+        if compiling:
+            _set_frame_callback(None)  # a function under torch.compile is running: ours are none of it
         try:
             with _without_modes():  # those of the program must not see what we do
                 return work(*args, **kwargs)
@@ -42,6 +47,8 @@ class Shield:
             return None
         finally:
             self.busy = False
+            if compiling:
+                _set_frame_callback(compiling)
 
     def give_up(self, error: BaseException) -> None:
         if self.broken or is_device_assert(error):

@@ -32,6 +32,7 @@ from nanwatch.watching.held_back import replace_by_zero
 from nanwatch.watching.lasting_state import Damage
 from nanwatch.watching.module_calls import ModuleCalls
 from nanwatch.watching.module_state import put_state_back
+from nanwatch.watching.not_compiled import hide_from_dynamo
 from nanwatch.watching.other_threads import OtherThreads
 from nanwatch.watching.outside import OutsideMode
 from nanwatch.watching.pretending import pretending
@@ -92,6 +93,9 @@ class Watcher:
         self._has_backward = False
         self._inside = False
         """A root module is running."""
+        self._compiled = False
+        """A function under torch.compile is running: a mode on a stack would keep Dynamo from compiling the rest
+        of it, where it has to be cut in two."""
         self._began_at = 0
         """How many ops the live trace had seen when the root module was called."""
         self.backward: Entry | None = None
@@ -117,6 +121,7 @@ class Watcher:
 
     def start(self) -> None:
         self._closed = False
+        hide_from_dynamo()
         self.updates.optimizers.update(living(Optimizer))
         if living(torch.jit.ScriptFunction) or living(torch.jit.ScriptModule):
             self.torchscript_begins()
@@ -183,7 +188,7 @@ class Watcher:
     # Listening to the program's own code, and standing aside for the rest
 
     def listen(self) -> None:
-        if self._closed:
+        if self._closed or self._compiled:
             return
         self.outside.come_back()
         self._trace("outside")
@@ -199,7 +204,7 @@ class Watcher:
 
     def _trace(self, phase: str) -> None:
         live = self.live
-        if live is not None and (live.active or live.on):
+        if live is not None and (live.active or live.on) and not self._compiled:
             live.phase = phase
             live.resume()
 
@@ -485,11 +490,7 @@ class Watcher:
 
     # Custom autograd functions outside modules
 
-    def apply_begins(
-        self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: Any, compiled: bool = False
-    ) -> Any:
-        if compiled and self.live is not None:
-            self.live.pause()
+    def apply_begins(self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: Any) -> Any:
         if self._inside or self.now.updating or not self.outside.listening:
             return None
         self.outside.stand_aside()
@@ -499,6 +500,20 @@ class Watcher:
         if token is not None:
             self.recorder.tape.returned(token, outputs)
             self.listen()
+
+    # Functions under torch.compile outside modules
+
+    def compiled_begins(self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: Any) -> Any:
+        if self.live is not None:
+            self.live.pause()
+        token = self.apply_begins(call, args, kwargs, frame)
+        was, self._compiled = self._compiled, True
+        return token, was
+
+    def compiled_done(self, token: Any, outputs: Any) -> None:
+        if token is not None:
+            entry, self._compiled = token
+            self.apply_done(entry, outputs)
 
     # TorchScript
 
