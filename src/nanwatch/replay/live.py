@@ -24,6 +24,7 @@ from torch.utils._python_dispatch import _pop_mode, _push_mode
 from nanwatch.replay.blame import first_harmful, hidden_births, silent_damage
 from nanwatch.replay.trace import Op
 from nanwatch.replay.tracer import OpTracer
+from nanwatch.signals import let_through
 from nanwatch.watching.module_calls import Scope, path_of
 from nanwatch.watching.pretending import pretending
 from nanwatch.watching.stack import take_stack, user_frame
@@ -96,6 +97,7 @@ class _TimedTracer(OpTracer):
     def failed(self, error: Exception) -> None:
         """The program's own op has run: only the audit ends here."""
         self.looking = self.complete = False
+        let_through(error)
         if self.give_up is not None:
             self.give_up(error)
 
@@ -205,6 +207,10 @@ class LiveTracer:
         if self.on and _depth() and _at(_depth() - 1) is self.tracer:
             self.tracer.__exit__(None, None, None)
             self.on = False
+
+    def look_again(self) -> None:
+        """Whether it is on the stack, after an interruption at any place."""
+        self.on = any(_at(place) is self.tracer for place in range(_depth()))
 
     def leave_for_good(self) -> bool:
         """Off the stack, wherever on it we are; False while the tracer handles an op, since torch will put

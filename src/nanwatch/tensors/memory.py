@@ -128,8 +128,8 @@ def _is_plain_memory(t: Tensor) -> bool:
 
 def _has_memory(t: Tensor) -> bool:
     """A wrapper subclass tells of as many bytes as it stands for, and has none of them: a kernel that reads
-    there ends the process. Its storage, asked where it lies, says nothing or raises. (Of a tensor, torch tells
-    the offset as the address.)"""
+    there ends the process. Its storage, asked where it lies, says nothing or raises. (Of a tensor, torch
+    tells the offset as the address.)"""
     storage = t.untyped_storage()
     return bool(storage.nbytes()) and (not (t.is_cpu or t.is_cuda) or bool(storage.data_ptr()))
 

@@ -1,9 +1,10 @@
 """Dynamo passes over our functions where it would pass over torch's own.
 
-Where a function that it compiles calls one that it passes over (torch's layers are among these), it looks at
-whatever is called from there: torch's `nn.Module.__call__` it knows to be none of the program's, ours it would take
-for the program's own and compile by itself, with what it calls. Each code object that is marked is passed over when
-it is called so; where it is inlined it is as ever, and so is what it calls. Dynamo itself is not imported for this.
+Where a function that it compiles calls one that it passes over (torch's layers are among these), it looks
+at whatever is called from there: torch's `nn.Module.__call__` it knows to be none of the program's, ours it
+would take for the program's own and compile by itself, with what it calls. Each code object that is marked is
+passed over when it is called so; where it is inlined it is as ever, and so is what it calls. Dynamo itself is
+not imported for this.
 """
 
 from __future__ import annotations

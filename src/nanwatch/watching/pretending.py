@@ -1,5 +1,5 @@
-"""Whether torch only works out what a program would do: what is called then has no values to look at, and what
-we call would end up in a graph."""
+"""Whether torch only works out what a program would do: what is called then has no values to look at, and
+what we call would end up in a graph."""
 
 from __future__ import annotations
 

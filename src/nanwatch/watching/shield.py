@@ -11,6 +11,7 @@ import torch
 
 from nanwatch.errors import NonFiniteError
 from nanwatch.messages import say
+from nanwatch.signals import from_a_handler
 from nanwatch.watching.device_assert import is_device_assert
 
 _without_modes = torch._C.DisableTorchFunction
@@ -22,10 +23,15 @@ R = TypeVar("R")
 
 
 class Shield:
-    """Runs nanwatch's own code so that only `NonFiniteError` leaves it."""
+    """Runs nanwatch's own code so that only `NonFiniteError` leaves it, and what a signal handler of the
+    program raises meanwhile.
 
-    def __init__(self, step_aside: Callable[[], None]) -> None:
+    Python looks for signals when a function is called and after it: where something must not be left half
+    done, nothing is called in between."""
+
+    def __init__(self, step_aside: Callable[[], None], interrupted: Callable[[], None]) -> None:
         self._step_aside = step_aside
+        self._interrupted = interrupted
         self.broken = False
         self.busy = False
         """True while nanwatch's own code runs: what it calls is not the program's doing."""
@@ -33,11 +39,12 @@ class Shield:
     def run(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R | None:
         if self.broken or self.busy:
             return None
+        compiling = None
         self.busy = True
-        compiling = _frame_callback()
-        if compiling:
-            _set_frame_callback(None)  # a function under torch.compile is running: ours are none of it
         try:
+            compiling = _frame_callback()
+            if compiling:
+                _set_frame_callback(None)  # a function under torch.compile is running: ours are none of it
             with _without_modes():  # those of the program must not see what we do
                 return work(*args, **kwargs)
         except NonFiniteError:
@@ -51,6 +58,9 @@ class Shield:
                 _set_frame_callback(compiling)
 
     def give_up(self, error: BaseException) -> None:
+        if from_a_handler(error):
+            self._interrupted()
+            raise error
         if self.broken or is_device_assert(error):
             return  # the program's own fault, which it meets at its next call
         self.broken = True

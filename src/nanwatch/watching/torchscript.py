@@ -16,7 +16,7 @@ Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 def one_frame_further(function: Any) -> Callable[[tuple[Any, ...], dict[str, Any]], Arguments]:
-    """Of a function that a wrapper calls: its arguments, counting the wrapper's frame too if it counts them."""
+    """Of a function that a wrapper calls: its arguments, the wrapper's frame counted if it counts them."""
     names = list(inspect.signature(function).parameters)
     place = names.index("_frames_up") if "_frames_up" in names else None
 

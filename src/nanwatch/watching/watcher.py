@@ -68,7 +68,7 @@ class Watcher:
         self.log = log
         self._report = report
         self._said: set[str] = set()
-        self.shield = Shield(self._gave_up)
+        self.shield = Shield(self._gave_up, self._interrupted)
         self.lockstep = Lockstep(self._step_aside)
         self.calls = ModuleCalls()
         self.recorder = Recorder(self.say_once)
@@ -94,8 +94,8 @@ class Watcher:
         self._inside = False
         """A root module is running."""
         self._compiled = False
-        """A function under torch.compile is running: a mode on a stack would keep Dynamo from compiling the rest
-        of it, where it has to be cut in two."""
+        """A function under torch.compile is running: a mode on a stack would keep Dynamo from compiling the
+        rest of it, where it has to be cut in two."""
         self._began_at = 0
         """How many ops the live trace had seen when the root module was called."""
         self.backward: Entry | None = None
@@ -173,6 +173,18 @@ class Watcher:
         self.close()
         self.lockstep.leave(self.updates.on_device)
 
+    def _interrupted(self) -> None:
+        """A signal handler of the program has raised something while our code ran, and what that was about to
+        do is not done: begin anew from what is there."""
+        self.outside.look_again()
+        if self.live is not None:
+            self.live.look_again()
+        if self._closed or self._inside or threading.get_ident() != self._home:
+            return
+        self.calls.handler = self._root_call
+        self.backward, self.now.updating, self._compiled = None, False, False
+        self.listen()
+
     def _step_aside(self, sentence: str) -> None:
         """Because nanwatch did on another rank."""
         self.shield.broken = True
@@ -236,22 +248,29 @@ class Watcher:
                 return original(module, *args, **kwargs)
             finally:
                 self.calls.handler = was
-        entry = self.shield.run(self._root_begins, module, args, kwargs, frame)
+        try:
+            entry = self.shield.run(self._root_begins, module, args, kwargs, frame)
+        except BaseException:
+            self._inside = False
+            raise
         if self.shield.broken:
             return original(module, *args, **kwargs)
         live = self.live
         followed = live is not None and live.active
         self.calls.handler = live.scope.follow if live is not None and followed else None
         try:
-            if live is not None and followed:
-                outputs = live.scope.follow(original, module, args, kwargs)
-            else:
-                outputs = original(module, *args, **kwargs)
+            try:
+                if live is not None and followed:
+                    outputs = live.scope.follow(original, module, args, kwargs)
+                else:
+                    outputs = original(module, *args, **kwargs)
+            finally:  # nothing is called here: no signal can come in between
+                self._inside = False
+                if not self.shield.broken:
+                    self.calls.handler = self._root_call
         except BaseException as error:
-            self._root_left()
             self.shield.run(self._root_failed, entry, error)
             raise
-        self._root_left()
         self.shield.run(self._root_returned, entry, outputs)
         return outputs
 
@@ -317,11 +336,6 @@ class Watcher:
     @property
     def _training(self) -> bool:
         return self.updates.last is not None or any(self._trained.values())
-
-    def _root_left(self) -> None:
-        self._inside = False
-        if not self.shield.broken:
-            self.calls.handler = self._root_call
 
     def _root_failed(self, entry: Entry | None, error: BaseException) -> None:
         if entry is not None and isinstance(error, Exception):
