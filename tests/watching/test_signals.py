@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -84,28 +83,6 @@ def test_it_is_raised_and_the_watch_goes_on(
         one_step(model, optimizer, bad=True)
     session.close()
     assert torch._C._len_torch_function_stack() == torch._C._len_torch_dispatch_stack() == 0
-
-
-def test_none_is_lost_at_any_moment_of_a_training(watch: Watch) -> None:
-    model = network()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    session = watch()
-    one_step(model, optimizer)
-    was = signal.signal(signal.SIGALRM, too_late)
-    try:
-        for tenths in range(40):
-            until = time.monotonic() + 5.0
-            with pytest.raises(Late):
-                signal.setitimer(signal.ITIMER_REAL, 1e-3 + 1e-4 * tenths)
-                while time.monotonic() < until:
-                    one_step(model, optimizer)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, was)
-    assert not session.watcher.shield.broken
-    with pytest.raises(nanwatch.NonFiniteError):
-        one_step(model, optimizer)
-        one_step(model, optimizer, bad=True)
 
 
 def test_a_measurement_does_not_swallow_it(alarm: Callable[[], None]) -> None:

@@ -15,6 +15,7 @@ import math
 import os
 import sys
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -211,6 +212,11 @@ class LiveTracer:
     def look_again(self) -> None:
         """Whether it is on the stack, after an interruption at any place."""
         self.on = any(_at(place) is self.tracer for place in range(_depth()))
+        for kept in vars(self.tracer).values():
+            if type(kept) is deque:  # torch keeps there what to go back to when the mode is left
+                while len(kept) > self.on:
+                    kept.pop()
+                kept.extend([False] * (self.on - len(kept)))
 
     def leave_for_good(self) -> bool:
         """Off the stack, wherever on it we are; False while the tracer handles an op, since torch will put

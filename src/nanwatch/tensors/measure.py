@@ -123,7 +123,8 @@ def _shape(t: Tensor) -> tuple[int, ...]:
     """-1 stands for a size that is not one number: ragged rows, or symbolic."""
     try:
         return tuple(_plain_int(size) for size in t.shape)
-    except Exception:
+    except Exception as error:
+        let_through(error)
         return tuple(_ragged_size(t, dim) for dim in range(t.dim()))
 
 

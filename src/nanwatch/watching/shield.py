@@ -14,6 +14,7 @@ from nanwatch.messages import say
 from nanwatch.signals import from_a_handler
 from nanwatch.watching.device_assert import is_device_assert
 
+_grad_is_on, _set_grad = torch.is_grad_enabled, torch._C._set_grad_enabled
 _without_modes = torch._C.DisableTorchFunction
 _frame_callback = torch._C._dynamo.eval_frame.get_eval_frame_callback
 _set_frame_callback = torch._C._dynamo.eval_frame.set_eval_frame
@@ -39,7 +40,7 @@ class Shield:
     def run(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R | None:
         if self.broken or self.busy:
             return None
-        compiling = None
+        compiling, grad = None, _grad_is_on()
         self.busy = True
         try:
             compiling = _frame_callback()
@@ -50,6 +51,8 @@ class Shield:
         except NonFiniteError:
             raise
         except Exception as error:
+            if _grad_is_on() is not grad:
+                _set_grad(grad)  # a signal between the two halves of a `no_grad`
             self.give_up(error)
             return None
         finally:
