@@ -12,10 +12,10 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "nanwatch"
 ORDER = ["arguments", "records", "tensors", "watching", "replay", "explain", "act", "show", "adapters", "cli"]
-LEAVES = ["errors", "messages", "version"]
+LEAVES = ["errors", "messages", "signals", "version"]
 BESIDE = {"scan": "watching", "lint": "watching", "stable": "watching"}
 """Rooms that stand beside another."""
-WITHOUT_TORCH = ["arguments", "records", "show", "messages", "lint", "errors", "version"]
+WITHOUT_TORCH = ["arguments", "records", "show", "messages", "lint", "errors", "signals", "version"]
 
 Imports = dict[str, set[str]]
 

@@ -429,3 +429,23 @@ def test_calls_caught_by_a_dispatch_mode(tmp_path: Path) -> None:
         kind = "nan" if out.isnan().any() else "inf"
         (folder / "repro.py").write_text(repro_source(str(func), spec, incident_of(kind)), encoding="utf-8")
         assert run_here(folder / "repro.py")[0] == 0
+
+
+class Hollow(torch.Tensor):
+    """A wrapper subclass without memory, of which every copy is one too."""
+
+    @staticmethod
+    def __new__(cls, inside: torch.Tensor) -> torch.Tensor:
+        made = torch.Tensor._make_wrapper_subclass(cls, inside.shape, dtype=inside.dtype)
+        made.inside = inside
+        return made
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return cls(func(*(a.inside if isinstance(a, cls) else a for a in args), **(kwargs or {})))
+
+
+def test_a_wrapper_without_memory_is_not_handed_to_safetensors(tmp_path: Path) -> None:
+    spec, tensors = encode_call((Hollow(torch.ones(3)), torch.ones(3)), {}, is_tensor, ["self", "other"])
+    assert spec["args"] == [{"opaque": "strided tensor [3] float32 on cpu"}, {"tensor": "other"}]
+    assert list(tensors) == ["other"]

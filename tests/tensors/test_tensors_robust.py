@@ -39,6 +39,12 @@ class Wrapper(torch.Tensor):
         raise AssertionError("measuring must not go through the wrapper")
 
 
+class SilentWrapper(Wrapper):
+    """One that does not say what it wraps."""
+
+    __tensor_flatten__ = property()  # not there, for hasattr
+
+
 def _bad() -> torch.Tensor:
     return torch.tensor(VALUES)
 
@@ -93,15 +99,19 @@ WITHOUT_VALUES = {
     "meta": lambda: torch.empty(3, device="meta"),
     "fake": _fake,
     "freed": _freed,
+    "silent wrapper": lambda: SilentWrapper(_bad()),
+    "masked": lambda: torch.masked.masked_tensor(_bad(), torch.tensor([True, False, False, True])),
     "packed": lambda: torch.zeros(4, dtype=torch.uint8).view(torch.bits8),
 }
 
 
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", WITHOUT_VALUES)
 def test_a_tensor_without_readable_values_gets_no_numbers(name: str) -> None:
     measured = numbers(WITHOUT_VALUES[name]())
     assert measured.finite and measured.min is None and measured.norm is None
     assert is_finite(WITHOUT_VALUES[name]())
+    assert norm_and_verdict([WITHOUT_VALUES[name]()])[0].isfinite()
 
 
 @pytest.mark.filterwarnings("ignore")

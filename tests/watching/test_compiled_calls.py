@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -84,3 +85,62 @@ def test_dynamo_has_torchs_own_call_back_after_two_watches(tmp_path: Path, close
     program = [sys.executable, "-c", DYNAMO_COMES_WITH_TWO_WATCHES_OPEN, closed]
     done = subprocess.run(program, capture_output=True, text=True, cwd=tmp_path, timeout=120)
     assert done.returncode == 0, done.stderr
+
+
+def trained_in_place(model: nn.Module, made: CompileCounter) -> None:
+    """Dynamo passes over torch's own Sequential, and with it over all that is in it."""
+    model.compile(backend=made)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(torch.randn(4, 4)).square().mean().backward()
+        optimizer.step()
+
+
+def trained_in_parts(model: nn.Module, made: CompileCounter) -> None:
+    part = Layers(2)
+    trained_in_place(part, made)
+    trained_in_place(nn.Sequential(model, part), CompileCounter())
+
+
+def trained_by_a_compiled_step(model: nn.Module, made: CompileCounter) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        return loss.detach()
+
+    step = torch.compile(step, backend=made)
+    for _ in range(3):
+        step(torch.randn(4, 4))
+
+
+@pytest.mark.parametrize("train", [trained_in_place, trained_in_parts, trained_by_a_compiled_step])
+@pytest.mark.filterwarnings("ignore")
+def test_what_is_compiled_of_a_training_is_the_same(tmp_path: Path, train: Callable[..., None]) -> None:
+    def compiled() -> tuple[int, int, list[float]]:
+        torch._dynamo.reset()
+        torch.manual_seed(0)
+        made, model = CompileCounter(), nn.Sequential(nn.Linear(4, 4), nn.GELU(), nn.Linear(4, 4))
+        train(model, made)
+        weights = [weight for parameter in model.parameters() for weight in parameter.flatten().tolist()]
+        return made.frame_count, made.op_count, weights
+
+    plain = compiled()
+    with nanwatch.watch(dir=tmp_path) as session:
+        assert compiled() == plain
+        assert not session.watcher.shield.broken and session.watcher.outside.listening
+
+
+def test_our_own_code_is_not_compiled_where_dynamo_looks(tmp_path: Path) -> None:
+    import torch._dynamo.convert_frame as convert_frame
+
+    torch._dynamo.reset()
+    with nanwatch.watch(dir=tmp_path):
+        trained_by_a_compiled_step(nn.Sequential(nn.Linear(4, 4)), CompileCounter())
+        seen = [code().co_filename for code in convert_frame.input_codes.seen]
+    assert seen and not [name for name in seen if "nanwatch" in name and "/tests/" not in name]

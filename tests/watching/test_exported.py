@@ -34,3 +34,59 @@ def test_what_was_exported_is_judged_and_its_op_found(watch: Watch) -> None:
     (incident,) = session.incidents
     assert (incident.birth.op, incident.birth.samples) == ("aten.div.Tensor", (1,))
     assert incident.cause.id == "divide-by-zero"
+
+
+def trained() -> nn.Module:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(torch.randn(8, 4)).square().mean().backward()
+        optimizer.step()
+    return model
+
+
+def exported(model: nn.Module) -> list[str]:
+    sizes = ({0: torch.export.Dim("rows", min=2)},)
+    program = torch.export.export(model.eval(), (torch.randn(3, 4),), dynamic_shapes=sizes)
+    return [str(node.target) for node in program.graph.nodes]
+
+
+def made_by_tracing(call: Callable[[torch.Tensor], torch.Tensor], mode: str) -> list[str]:
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    graph = make_fx(lambda x: (call(x) * 2).sum(), tracing_mode=mode)(torch.randn(3, 4)).graph
+    return [str(node.target) for node in graph.nodes]
+
+
+GRAPHS: dict[str, Callable[[nn.Module], list[str]]] = {
+    "export": exported,
+    "make_fx": lambda model: made_by_tracing(model, "real"),
+    "make_fx, symbolic": lambda _: made_by_tracing(torch.tanh, "symbolic"),
+}
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_after_training_a_graph_has_nothing_of_ours(watch: Watch, name: str) -> None:
+    plain = GRAPHS[name](trained())
+    with watch() as session:
+        assert GRAPHS[name](trained()) == plain
+        assert not session.watcher.shield.broken
+        assert session.watcher.outside.listening
+
+
+def test_a_training_of_fake_tensors_is_none(watch: Watch) -> None:
+    from torch._subclasses import FakeTensorMode
+
+    with watch() as session:
+        with FakeTensorMode():
+            model = nn.Linear(8, 8)
+            optimizer = torch.optim.Adam(model.parameters())
+            for _ in range(2):
+                optimizer.zero_grad()
+                model(torch.randn(2, 8)).sum().backward()
+                optimizer.step()
+        assert not session.watcher.shield.broken and session.watcher.step == 0
+        trained()
+        assert session.watcher.step == 3

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from nanwatch.act.saved_state import BadTensor, bad_tensors
 from nanwatch.messages import say
+from nanwatch.signals import let_through
 from nanwatch.watching.shield import describe, warn
 
 R = TypeVar("R")
@@ -70,6 +71,7 @@ class Judge:
         try:
             return work()
         except Exception as error:
+            let_through(error)
             self.failed(error)
             return otherwise
 

@@ -36,6 +36,7 @@ from nanwatch.act.training_state import (
 )
 from nanwatch.errors import NanwatchError
 from nanwatch.messages import say
+from nanwatch.signals import let_through
 from nanwatch.tensors import compiled
 from nanwatch.tensors.plain_dispatch import plain_dispatch
 from nanwatch.watching.shield import describe, warn
@@ -125,6 +126,7 @@ class LastGood:
             self._working = work
             return True
         except Exception as error:
+            let_through(error)
             self._say_once("failed", say("snapshot.not_taken", step=step, error=describe(error)))
             return False
 

@@ -13,6 +13,7 @@ from nanwatch.messages import say
 from nanwatch.records import Incident, StepFacts
 from nanwatch.replay.located import Located, birth_at
 from nanwatch.show import terminal
+from nanwatch.signals import let_through
 from nanwatch.watching.shield import describe
 from nanwatch.watching.trouble import Trouble
 from nanwatch.watching.watcher import Watcher
@@ -54,6 +55,7 @@ def explained(
             points = checklist(case, found.cause) if with_report else ()
         notes = tuple(sentences(history))
     except Exception as error:
+        let_through(error)
         note = say("watch.not_explained", error=describe(error))
         return replace(incident, notes=(*incident.notes, note))
     finally:

@@ -38,6 +38,7 @@ from nanwatch.replay.located import Located
 from nanwatch.show import terminal
 from nanwatch.show.folder import RunFolder, reason
 from nanwatch.show.repro import encode_call, repro_source
+from nanwatch.signals import let_through
 from nanwatch.watching.shield import describe, warn
 from nanwatch.watching.trouble import Trouble
 from nanwatch.watching.watcher import MODES, Watcher
@@ -214,6 +215,7 @@ class Session:
                     self._warn_early(alarm)
                 precautions.lower_after(alarms, self.watcher)
         except Exception as error:
+            let_through(error)
             self.precautions = None
             self.watcher.lockstep.wishes = None
             warn(say("watch.no_precautions", why=describe(error)))
@@ -398,6 +400,7 @@ class Session:
         try:
             return str(work(self.folder))
         except Exception as error:
+            let_through(error)
             why = reason(error) if isinstance(error, OSError) else describe(error)
             warn(say("watch.incident_not_written", path=self._folder_text(), why=why))
             return None

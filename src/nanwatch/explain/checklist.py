@@ -150,7 +150,7 @@ def _batch(case: Case, cause: Cause) -> tuple[Text, str, str]:
     norms = any(
         isinstance(m, torch.nn.modules.batchnorm._BatchNorm) for r in case.models for m in r.modules()
     )
-    if rows == 1 and norms and any(m.training for m in case.models):
+    if rows == 1 and norms and any(getattr(m, "training", False) for m in case.models):
         return BATCH, BAD, BATCH_BAD.say()
     return BATCH, FINE, BATCH_FINE.say(rows=rows)
 

@@ -15,6 +15,7 @@ import math
 import os
 import sys
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -24,7 +25,9 @@ from torch.utils._python_dispatch import _pop_mode, _push_mode
 from nanwatch.replay.blame import first_harmful, hidden_births, silent_damage
 from nanwatch.replay.trace import Op
 from nanwatch.replay.tracer import OpTracer
+from nanwatch.signals import let_through
 from nanwatch.watching.module_calls import Scope, path_of
+from nanwatch.watching.pretending import pretending
 from nanwatch.watching.stack import take_stack, user_frame
 from nanwatch.watching.streams import on_side_stream
 
@@ -65,7 +68,7 @@ class _TimedTracer(OpTracer):
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         derivative = torch._C._current_autograd_node() is not None
-        if not self.looking or derivative or _capturing() or _jit_tracing():
+        if not self.looking or derivative or _capturing() or _jit_tracing() or pretending():
             self.unseen = self.unseen or (derivative and self.looking)
             return function(*args, **(kwargs or {}))
         if self.spent > self.budget:
@@ -95,6 +98,7 @@ class _TimedTracer(OpTracer):
     def failed(self, error: Exception) -> None:
         """The program's own op has run: only the audit ends here."""
         self.looking = self.complete = False
+        let_through(error)
         if self.give_up is not None:
             self.give_up(error)
 
@@ -204,6 +208,15 @@ class LiveTracer:
         if self.on and _depth() and _at(_depth() - 1) is self.tracer:
             self.tracer.__exit__(None, None, None)
             self.on = False
+
+    def look_again(self) -> None:
+        """Whether it is on the stack, after an interruption at any place."""
+        self.on = any(_at(place) is self.tracer for place in range(_depth()))
+        for kept in vars(self.tracer).values():
+            if type(kept) is deque:  # torch keeps there what to go back to when the mode is left
+                while len(kept) > self.on:
+                    kept.pop()
+                kept.extend([False] * (self.on - len(kept)))
 
     def leave_for_good(self) -> bool:
         """Off the stack, wherever on it we are; False while the tracer handles an op, since torch will put

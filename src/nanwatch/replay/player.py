@@ -211,7 +211,7 @@ class Player:
             self._kept.begins(entry)
             if is_sharded(entry.call):
                 raise NeedsOtherRanks(type(entry.call).__name__)
-            if entry.call.training != entry.training:
+            if getattr(entry.call, "training", entry.training) != entry.training:
                 entry.call.train(entry.training)
             args = map_tensors(args, _copy_of) if entry.overwritten else args
             call: Any = entry.call

@@ -39,7 +39,7 @@ def everything_put_back(entries: list[Entry], untouched: Untouched) -> Iterator[
             put_contents([(held[0], held[1]) for held in entry.containers])
         for entry in entries:
             if isinstance(entry.call, nn.Module):
-                flags += [(m, m.training) for m in entry.call.modules()]
+                flags += [(m, m.training) for m in entry.call.modules() if hasattr(m, "training")]
             for owner, name, before in entry.buffers:
                 if (id(owner), name) not in done:
                     done.add((id(owner), name))

@@ -168,7 +168,17 @@ class _Encoder:
 def _is_storable(tensor: Any) -> bool:
     if tensor.is_quantized or tensor.device.type == "meta":
         return False
+    if _bare(tensor.layout) == "strided":
+        return _has_memory(tensor) or _has_memory(_own_copy(tensor.detach()))
     return _bare(tensor.layout) in _LAYOUTS
+
+
+def _has_memory(tensor: Any) -> bool:
+    """A wrapper subclass has none, and safetensors would read it all the same; a copy of it may have."""
+    try:
+        return not tensor.numel() or bool(tensor.untyped_storage().data_ptr())
+    except (NotImplementedError, RuntimeError):
+        return False
 
 
 def _describe(tensor: Any) -> str:

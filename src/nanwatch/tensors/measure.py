@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from nanwatch.records import Numbers
+from nanwatch.signals import let_through
 from nanwatch.tensors import cpu, cuda
 from nanwatch.tensors.memory import parts_of, real_pieces, without_repeats
 from nanwatch.tensors.plain_dispatch import plain_dispatch
@@ -52,7 +53,8 @@ def tally_of(t: Tensor) -> Tally | None:
 def _parts_or_none(t: Tensor) -> list[Tensor] | None:
     try:
         return parts_of(t)
-    except Exception:
+    except Exception as error:
+        let_through(error)
         return None
 
 
@@ -64,7 +66,8 @@ def _measured(part: Tensor) -> Tally | Tensor | None:
         if not part.is_cuda:
             return cpu.tally(part.cpu())
         return None if torch.cuda.is_current_stream_capturing() else cuda.statistics(part)
-    except Exception:
+    except Exception as error:
+        let_through(error)
         return None
 
 
@@ -120,7 +123,8 @@ def _shape(t: Tensor) -> tuple[int, ...]:
     """-1 stands for a size that is not one number: ragged rows, or symbolic."""
     try:
         return tuple(_plain_int(size) for size in t.shape)
-    except Exception:
+    except Exception as error:
+        let_through(error)
         return tuple(_ragged_size(t, dim) for dim in range(t.dim()))
 
 

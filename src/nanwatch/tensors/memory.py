@@ -121,9 +121,17 @@ def _together(tensors: list[Tensor]) -> list[Tensor] | None:
 def _is_plain_memory(t: Tensor) -> bool:
     if type(t) is not Tensor or t.layout is not torch.strided or t.is_nested or t.is_quantized or t.is_meta:
         return False
-    if t.numel() and not t.untyped_storage().nbytes():
-        raise ValueError("the memory of this tensor was freed")
+    if t.numel() and not _has_memory(t):
+        raise ValueError("the memory of this tensor was freed, or it is a wrapper that never had any")
     return True
+
+
+def _has_memory(t: Tensor) -> bool:
+    """A wrapper subclass tells of as many bytes as it stands for, and has none of them: a kernel that reads
+    there ends the process. Its storage, asked where it lies, says nothing or raises. (Of a tensor, torch
+    tells the offset as the address.)"""
+    storage = t.untyped_storage()
+    return bool(storage.nbytes()) and (not (t.is_cpu or t.is_cuda) or bool(storage.data_ptr()))
 
 
 def _rows(t: Tensor) -> list[Tensor]:

@@ -55,9 +55,13 @@ class plain_dispatch:
 
     def __enter__(self) -> None:
         self._function = torch._C.DisableTorchFunction()
-        self._function.__enter__()
         self._dispatch = torch._C._ExcludeDispatchKeyGuard(_SKIPPED_KEYS)
-        self._dispatch.__enter__()
+        try:
+            self._function.__enter__()
+            self._dispatch.__enter__()
+        except BaseException as error:  # of a signal handler: nobody else would leave what was entered
+            self.__exit__(type(error), error, error.__traceback__)
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

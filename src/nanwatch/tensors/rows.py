@@ -17,6 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from nanwatch.signals import let_through
+
 PLAIN_TYPES = frozenset({Tensor, Parameter})
 NAME = b"dlpack_exchange_api"
 VERSION = 1
@@ -70,7 +72,8 @@ def read_at_once(library: Any, rows: list[Tensor], numbers: Sequence[Tensor] = (
             if any(map(Tensor.storage_offset, tensors)):
                 return None  # of memory that was given back, torch would tell the offset as the address
             squares = library.nanwatch_squares_of(PYTHON, *places, 1, threads)
-    except Exception:  # one that torch cannot describe: sparse, nested, wrapped
+    except Exception as error:  # one that torch cannot describe: sparse, nested, wrapped
+        let_through(error)
         return None
     return None if squares < 0 else [*values, squares]
 
@@ -94,7 +97,8 @@ def places_of(library: Any, rows: list[Tensor], gpu: int) -> Places | None:
     first, into, sizes = (each.buffer_info()[0] for each in (objects, addresses, counts))
     try:
         found = library.nanwatch_places_of(PYTHON, first, len(rows), gpu, into, sizes)
-    except Exception:  # one that torch cannot describe
+    except Exception as error:  # one that torch cannot describe
+        let_through(error)
         return None
     return None if found < 0 else Places(addresses, counts, found % TYPES, found >= TYPES)
 

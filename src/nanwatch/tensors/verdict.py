@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from nanwatch.signals import let_through
 from nanwatch.tensors import compiled
 from nanwatch.tensors.cpu import TYPE_NUMBERS, address_of_row, threads_for
 from nanwatch.tensors.measure import tally_of
@@ -38,7 +39,8 @@ def _sum_is_finite(t: Tensor) -> bool:
         try:
             parts = parts_of(t)
             return parts is not None and all(math.isfinite(_sum(part)) for part in parts)
-        except Exception:
+        except Exception as error:
+            let_through(error)
             return False
 
 

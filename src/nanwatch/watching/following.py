@@ -21,7 +21,9 @@ from torch.optim.swa_utils import AveragedModel
 
 from nanwatch.watching.functional import follow_functional
 from nanwatch.watching.grad_scalers import follow_scalers
+from nanwatch.watching.pretending import pretending
 from nanwatch.watching.shield import Shield
+from nanwatch.watching.torchscript import Builtins, one_frame_further
 from nanwatch.watching.worker_threads import WorkerThreads
 from nanwatch.watching.wrapping import Wrappers
 
@@ -40,6 +42,7 @@ class Following:
         self._shield = shield
         self._home = threading.get_ident()
         self._wrappers = Wrappers()
+        self._builtins = Builtins()
         self._workers = WorkerThreads()
         self._handles: list[Any] = []
         self._installed = False
@@ -66,6 +69,7 @@ class Following:
             handle.remove()
         self._handles.clear()
         self._wrappers.take_off()
+        self._builtins.forget()
         self._workers.uninstall()
 
     def forked(self) -> None:
@@ -82,7 +86,7 @@ class Following:
         shield = self._shield
         if shield.busy or shield.broken or _this_thread() != self._home:
             return False
-        return _jit_tracing() is None  # torch.jit.trace would record what we do
+        return _jit_tracing() is None and not pretending()  # what traces would record what we do
 
     def _follow_optimizers(self) -> None:
         run, updates = self._shield.run, self._program.updates
@@ -237,13 +241,13 @@ class Following:
             def compiled(*args: Any, **kwargs: Any) -> Any:
                 if torch.compiler.is_dynamo_compiling() or not self._ours():
                     return function(*args, **kwargs)
-                token = run(program.apply_begins, function, args, kwargs, sys._getframe(1), True)
+                token = run(program.compiled_begins, function, args, kwargs, sys._getframe(1))
                 try:
                     outputs = function(*args, **kwargs)
                 except BaseException:
-                    run(program.apply_done, token, None)
+                    run(program.compiled_done, token, None)
                     raise
-                run(program.apply_done, token, outputs)
+                run(program.compiled_done, token, outputs)
                 return outputs
 
             return compiled
@@ -264,15 +268,21 @@ class Following:
         run, program = self._shield.run, self._program
 
         def make_script(original: Any) -> Any:
+            counted = one_frame_further(original)
+
             def script(*args: Any, **kwargs: Any) -> Any:
                 if self._ours():
                     run(program.torchscript_begins)
+                args, kwargs = counted(args, kwargs)
                 return original(*args, **kwargs)
 
             return script
 
         for name in ("trace", "script", "load", "trace_module", "freeze"):
             self._wrap(torch.jit, name, make_script)
+        for name in ("grad", "backward"):
+            wrapper = torch.autograd.__dict__[name]
+            self._builtins.know(wrapper, wrapper.__wrapped__)
 
     def _follow_clipping(self) -> None:
         run, program = self._shield.run, self._program

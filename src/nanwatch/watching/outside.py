@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch.overrides import TorchFunctionMode
 
+from nanwatch.watching.pretending import pretending
 from nanwatch.watching.torch_functions import GETTERS, facts_of
 
 PLAIN_TYPES = frozenset((torch.Tensor, torch.nn.Parameter, type(None)))
@@ -54,8 +55,8 @@ class OutsideMode(TorchFunctionMode):
         """Listen from now on. Cheap, and harmless when already listening."""
         self.listening = True
         if not self._on_stack and not self.handling:
+            self._on_stack = True  # before: a signal may come right after the call
             _push(self)
-            self._on_stack = True
 
     def stand_aside(self) -> None:
         """Leave the stack, or, when the program has put a mode of its own on top, only stop listening."""
@@ -63,8 +64,13 @@ class OutsideMode(TorchFunctionMode):
         if self._on_stack and not self.handling:
             depth = _depth()
             if depth == 1 or (depth and _at(depth - 1) is self):
-                _pop()
                 self._on_stack = False
+                _pop()
+
+    def look_again(self) -> None:
+        """Whether it is on the stack, after an interruption at any place."""
+        if not self.handling:
+            self._on_stack = any(_at(place) is self for place in range(_depth()))
 
     def leave_for_good(self) -> bool:
         """Off the stack, wherever on it we are; False while a call is being handled, since torch will put
@@ -93,7 +99,9 @@ class OutsideMode(TorchFunctionMode):
             return function(*args, **kwargs)
         if function is _profiler_enters or function is _profiler_leaves or function in GETTERS:
             return function(*args, **kwargs)
-        if not self.listening or _frame_callback() not in NOT_COMPILED or _jit_tracing() or _in_transform():
+        if not self.listening or _frame_callback() not in NOT_COMPILED or _in_transform():
+            return self._let_through(function, args, kwargs)
+        if _jit_tracing() or pretending():
             return self._let_through(function, args, kwargs)
         self.handling = True  # torch itself has taken this mode off the stack until we return
         try:
@@ -123,8 +131,8 @@ class OutsideMode(TorchFunctionMode):
         alone = self._on_stack and _depth() == 1 and _at(0) is self  # torch may have taken this mode off
         if not alone or not PLAIN_TYPES.issuperset(map(type, relevant)):
             return original(function, relevant, *args, **kwargs)
-        _pop()
         try:
+            _pop()
             if facts_of(function).quiet:
                 return self._let_through(function, args, kwargs)
             return self.__torch_function__(function, (), args, kwargs)

@@ -207,7 +207,7 @@ class Recorder:
         known = self.known_of(module)
         rng = Rng.of_all(known.draws_from_numpy)
         entry = Entry("module", module, args, kwargs, take_stack(frame), Context.now(), rng=rng)
-        entry.training = module.training
+        entry.training = getattr(module, "training", False)  # frozen TorchScript has none
         if self.swaps and self.swaps[-1][0] is module:
             entry.swapped = self.swaps[-1][1]
         plain = not kwargs and len(args) == 1 and isinstance(args[0], torch.Tensor)  # the usual call

@@ -18,7 +18,10 @@ from typing import NamedTuple
 import torch
 
 from nanwatch.tensors import Answer, is_finite, latch, norm_and_verdict, norms_by_device, numbers_and_norm
+from nanwatch.tensors.plain_dispatch import plain_dispatch
 from nanwatch.watching.counted_on import CountedOn
+
+PLAIN_VALUES = frozenset({torch.Tensor, torch.nn.Parameter, float})
 
 LATE_STEPS = 2
 """How many steps the host may run ahead of the device before it waits for a verdict."""
@@ -88,7 +91,17 @@ def _all_finite(gradients: Iterable[torch.Tensor]) -> bool:
 
 
 def read_scalars(values: Sequence[torch.Tensor | float]) -> list[float]:
-    """The values on the host, with one wait for the device at most. A value of many numbers is summed."""
+    """The values on the host, with one wait for the device at most. A value of many numbers is summed; one on
+    the meta device, which has none, is 0."""
+    if any(isinstance(value, torch.Tensor) and value.is_meta for value in values):
+        values = [0.0 if isinstance(v, torch.Tensor) and v.is_meta else v for v in values]
+    if not PLAIN_VALUES.issuperset(map(type, values)):
+        return _read(values)
+    with plain_dispatch():  # a mode of the program may forbid to wait
+        return _read(values)
+
+
+def _read(values: Sequence[torch.Tensor | float]) -> list[float]:
     numbers: list[float] = []
     for value in values:
         if isinstance(value, torch.Tensor):

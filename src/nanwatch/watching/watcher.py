@@ -32,8 +32,10 @@ from nanwatch.watching.held_back import replace_by_zero
 from nanwatch.watching.lasting_state import Damage
 from nanwatch.watching.module_calls import ModuleCalls
 from nanwatch.watching.module_state import put_state_back
+from nanwatch.watching.not_compiled import hide_from_dynamo
 from nanwatch.watching.other_threads import OtherThreads
 from nanwatch.watching.outside import OutsideMode
+from nanwatch.watching.pretending import pretending
 from nanwatch.watching.randomness import Rng
 from nanwatch.watching.ranks import Lockstep
 from nanwatch.watching.recorder import Recorder
@@ -66,7 +68,7 @@ class Watcher:
         self.log = log
         self._report = report
         self._said: set[str] = set()
-        self.shield = Shield(self._gave_up)
+        self.shield = Shield(self._gave_up, self._interrupted)
         self.lockstep = Lockstep(self._step_aside)
         self.calls = ModuleCalls()
         self.recorder = Recorder(self.say_once)
@@ -91,6 +93,9 @@ class Watcher:
         self._has_backward = False
         self._inside = False
         """A root module is running."""
+        self._compiled = False
+        """A function under torch.compile is running: a mode on a stack would keep Dynamo from compiling the
+        rest of it, where it has to be cut in two."""
         self._began_at = 0
         """How many ops the live trace had seen when the root module was called."""
         self.backward: Entry | None = None
@@ -116,6 +121,7 @@ class Watcher:
 
     def start(self) -> None:
         self._closed = False
+        hide_from_dynamo()
         self.updates.optimizers.update(living(Optimizer))
         if living(torch.jit.ScriptFunction) or living(torch.jit.ScriptModule):
             self.torchscript_begins()
@@ -167,6 +173,18 @@ class Watcher:
         self.close()
         self.lockstep.leave(self.updates.on_device)
 
+    def _interrupted(self) -> None:
+        """A signal handler of the program has raised something while our code ran, and what that was about to
+        do is not done: begin anew from what is there."""
+        self.outside.look_again()
+        if self.live is not None:
+            self.live.look_again()
+        if self._closed or self._inside or threading.get_ident() != self._home:
+            return
+        self.calls.handler = self._root_call
+        self.backward, self.now.updating, self._compiled = None, False, False
+        self.listen()
+
     def _step_aside(self, sentence: str) -> None:
         """Because nanwatch did on another rank."""
         self.shield.broken = True
@@ -182,7 +200,7 @@ class Watcher:
     # Listening to the program's own code, and standing aside for the rest
 
     def listen(self) -> None:
-        if self._closed:
+        if self._closed or self._compiled:
             return
         self.outside.come_back()
         self._trace("outside")
@@ -198,7 +216,7 @@ class Watcher:
 
     def _trace(self, phase: str) -> None:
         live = self.live
-        if live is not None and (live.active or live.on):
+        if live is not None and (live.active or live.on) and not self._compiled:
             live.phase = phase
             live.resume()
 
@@ -215,12 +233,14 @@ class Watcher:
         self, original: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         if threading.get_ident() != self._home or self.shield.busy or self.shield.broken:
-            if self.shield.busy or self.shield.broken or self._inside:
+            if self.shield.busy or self.shield.broken or self._inside or pretending():
                 return original(module, *args, **kwargs)
-            if not module.training or not torch.is_grad_enabled():
+            if not getattr(module, "training", False) or not torch.is_grad_enabled():
                 return self._other_threads.call(original, module, args, kwargs, sys._getframe(1))
             self.say_once(say("watch.other_thread"))
             return original(module, *args, **kwargs)
+        if pretending():
+            return self._unheard(original, module, args, kwargs)
         frame = sys._getframe(1)
         if not self._has_backward and called_by_a_tool(frame):
             was, self.calls.handler = self.calls.handler, None
@@ -228,24 +248,46 @@ class Watcher:
                 return original(module, *args, **kwargs)
             finally:
                 self.calls.handler = was
-        entry = self.shield.run(self._root_begins, module, args, kwargs, frame)
+        try:
+            entry = self.shield.run(self._root_begins, module, args, kwargs, frame)
+        except BaseException:
+            self._inside = False
+            raise
         if self.shield.broken:
             return original(module, *args, **kwargs)
         live = self.live
         followed = live is not None and live.active
         self.calls.handler = live.scope.follow if live is not None and followed else None
         try:
-            if live is not None and followed:
-                outputs = live.scope.follow(original, module, args, kwargs)
-            else:
-                outputs = original(module, *args, **kwargs)
+            try:
+                if live is not None and followed:
+                    outputs = live.scope.follow(original, module, args, kwargs)
+                else:
+                    outputs = original(module, *args, **kwargs)
+            finally:  # nothing is called here: no signal can come in between
+                self._inside = False
+                if not self.shield.broken:
+                    self.calls.handler = self._root_call
         except BaseException as error:
-            self._root_left()
             self.shield.run(self._root_failed, entry, error)
             raise
-        self._root_left()
         self.shield.run(self._root_returned, entry, outputs)
         return outputs
+
+    def _unheard(
+        self, original: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """A call that the program makes only to see what would happen."""
+        listening, was = self.outside.listening, self.calls.handler
+        self.calls.handler = None
+        self.stand_aside()
+        try:
+            return original(module, *args, **kwargs)
+        finally:
+            if not self._closed:
+                self.calls.handler = was
+                if listening:
+                    self.listen()
 
     def _root_begins(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], frame: Any
@@ -294,11 +336,6 @@ class Watcher:
     @property
     def _training(self) -> bool:
         return self.updates.last is not None or any(self._trained.values())
-
-    def _root_left(self) -> None:
-        self._inside = False
-        if not self.shield.broken:
-            self.calls.handler = self._root_call
 
     def _root_failed(self, entry: Entry | None, error: BaseException) -> None:
         if entry is not None and isinstance(error, Exception):
@@ -483,11 +520,7 @@ class Watcher:
 
     # Custom autograd functions outside modules
 
-    def apply_begins(
-        self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: Any, compiled: bool = False
-    ) -> Any:
-        if compiled and self.live is not None:
-            self.live.pause()
+    def apply_begins(self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: Any) -> Any:
         if self._inside or self.now.updating or not self.outside.listening:
             return None
         self.outside.stand_aside()
@@ -497,6 +530,20 @@ class Watcher:
         if token is not None:
             self.recorder.tape.returned(token, outputs)
             self.listen()
+
+    # Functions under torch.compile outside modules
+
+    def compiled_begins(self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: Any) -> Any:
+        if self.live is not None:
+            self.live.pause()
+        token = self.apply_begins(call, args, kwargs, frame)
+        was, self._compiled = self._compiled, True
+        return token, was
+
+    def compiled_done(self, token: Any, outputs: Any) -> None:
+        if token is not None:
+            entry, self._compiled = token
+            self.apply_done(entry, outputs)
 
     # TorchScript
 
