@@ -21,7 +21,7 @@ from nanwatch.watching.contents import Held, held_by, put_contents
 from nanwatch.watching.module_calls import ModuleCalls
 from nanwatch.watching.module_state import attribute_of, put_attribute, tensor_of
 from nanwatch.watching.randomness import GeneratorState, Rng, put_state, state_of
-from nanwatch.watching.tape import Entry, Tape, given_to, made_inside, tensors_in
+from nanwatch.watching.tape import Entry, Tape, given_to, made_inside
 from nanwatch.watching.values import put_value
 
 Part = list[Entry]
@@ -72,6 +72,8 @@ def good_parts(tape: Tape, earlier: tuple[Tape, ...], calls: ModuleCalls) -> Goo
 
 def good_or_all(tape: Tape, earlier: tuple[Tape, ...], calls: ModuleCalls) -> GoodParts | None:
     """The same, where also no part may be bad."""
+    if tape.lacks_parts:
+        return None
     parts = parts_of(tape)
     bad = {i for i, part in enumerate(parts) if not _loss_is_finite(part)}
     if len(parts) < 2 or len(bad) == len(parts) or not _stand_alone(parts) or _are_no_batches(parts, bad):
@@ -107,11 +109,7 @@ def parts_of(tape: Tape) -> list[Part]:
 
 
 def _loss_is_finite(part: Part) -> bool:
-    backward = part[-1]
-    if backward.unscaled is not None:
-        return is_finite(backward.unscaled)
-    losses = tensors_in(backward.args[0] if backward.args else backward.kwargs.get("tensors"))
-    return all(is_finite(loss) for loss in losses)
+    return all(is_finite(loss) for loss in part[-1].judged)
 
 
 def _stand_alone(parts: list[Part]) -> bool:

@@ -147,6 +147,8 @@ class _Layout:
 
 def _layout(tape: Tape, lockstep: Lockstep) -> _Layout | None:
     """None where a part is anything else than one call of one wrapper, the same for all."""
+    if tape.lacks_parts:
+        return None
     calls = [
         [e for e in part if isinstance(e.call, nn.Module) and e.phase == "forward"] for part in parts_of(tape)
     ]

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nanwatch.watching.tape import Entry, Tape, tensors_in
+from nanwatch.watching.tape import Entry, Tape, map_tensors, tensors_in
 
 LARGE_BYTES = 2**24
 SHARE = 1 / 16
@@ -32,16 +32,37 @@ def let_go(tape: Tape) -> bool:
     note_large(tape)
     if not tape.large:
         return True
-    stand_ins = tape.stand_ins = _without_memory([tape.made[key] for key in tape.large])
-    references = [weakref.ref(tape.made[key]) for key in tape.large]
-    _put_in_place(tape, dict(zip(tape.large, stand_ins, strict=True)))
+    alive = _let_go_of(tape, list(tape.large))
+    tape.large = {key: tape.made[key].nbytes for key in alive}
+    return not alive
+
+
+def let_go_of(tape: Tape, first: int, last: int) -> None:
+    """All that these entries of a step under way made, however small: its graph goes with it."""
+    note_large(tape)
+    entries = tape.entries[first:last]
+    made = {id(t): None for e in entries for t, _ in e.made if not t._backward_hooks and _is_made_again(t)}
+    _let_go_of(tape, list(made), first)
+    tape.large = {key: size for key, size in tape.large.items() if key in tape.made}
+
+
+def _let_go_of(tape: Tape, keys: list[int], first: int = 0) -> list[int]:
+    """Those that somebody else holds, too, and that stay. `first`: the first entry that has any of them."""
+    if not keys:
+        return []
+    stand_ins = _without_memory([tape.made[key] for key in keys])
+    references = [weakref.ref(tape.made[key]) for key in keys]
+    _put_in_place(tape, dict(zip(keys, stand_ins, strict=True)), first)
     pairs = zip(stand_ins, references, strict=True)
     alive = {id(stand_in): tensor for stand_in, ref in pairs if (tensor := ref()) is not None}
     if alive:
-        _put_in_place(tape, alive)
-    tape.large = {id(tensor): tensor.nbytes for tensor in alive.values()}
+        _put_in_place(tape, alive, first)
+    tape.stand_ins += [tensor for tensor in stand_ins if id(tensor) not in alive]
+    unused = [tensor for tensor in stand_ins if id(tensor) in alive]
+    del stand_ins, pairs
+    use_again(unused)
     tape.looked_at = len(tape.made)
-    return not alive
+    return list(map(id, alive.values()))
 
 
 def note_large(tape: Tape) -> None:
@@ -59,11 +80,11 @@ def are_too_much(tapes: Iterable[Tape]) -> bool:
         for key, size in tape.large.items():
             device = tape.made[key].device
             held[device] = held.get(device, 0) + size
-    return any(count > SHARE * _memory_of(device) for device, count in held.items())
+    return any(count > SHARE * memory_of(device) for device, count in held.items())
 
 
 @functools.cache
-def _memory_of(device: torch.device) -> float:
+def memory_of(device: torch.device) -> float:
     """In bytes."""
     if device.type == "cuda":
         return float(torch.cuda.get_device_properties(device).total_memory)
@@ -77,8 +98,19 @@ def _is_large(tensor: Tensor) -> bool:
     try:
         if type(tensor) is not Tensor or tensor.nbytes < LARGE_BYTES:  # of most, nothing else is asked
             return False
-        if tensor.is_nested or tensor.layout is not torch.strided:
-            return False
+        return _is_made_again(tensor)
+    except RuntimeError:  # a size that is not known
+        return False
+
+
+def _is_made_again(tensor: Tensor) -> bool:
+    if type(tensor) is not Tensor or tensor.is_meta or tensor.is_nested:
+        return False
+    return tensor.layout is torch.strided and has_graph(tensor)
+
+
+def has_graph(tensor: Tensor) -> bool:
+    try:
         return tensor.requires_grad and tensor.grad_fn is not None
     except RuntimeError:  # a view whose base was changed in place without autograd
         return False
@@ -115,17 +147,23 @@ def _leaf(dtype: torch.dtype) -> Tensor:
         return torch.empty((), dtype=dtype, device="meta", requires_grad=True)
 
 
-def _put_in_place(tape: Tape, others: Mapping[int, Tensor]) -> None:
-    """`others`: id of a tensor -> what the tape shall have instead. Containers that a call was given are the
+def _put_in_place(tape: Tape, others: Mapping[int, Tensor], first: int = 0) -> None:
+    """`others`: id of a tensor -> what the tape shall have instead. Containers that a model was given are the
     program's own and stay as they are: what is in them is held by it."""
 
     def other(value: Any) -> Any:
         return others.get(id(value), value) if isinstance(value, Tensor) else value
 
-    for entry in tape.entries:
-        entry.args = tuple(map(other, entry.args))
+    def also_inside(value: Any) -> Any:
+        return map_tensors(value, other) if isinstance(value, (list, tuple)) else other(value)
+
+    for entry in tape.entries[first:]:
+        of_argument = other if entry.kind == "module" else also_inside
+        entry.args = tuple(map(of_argument, entry.args))
         if entry.kwargs:
-            entry.kwargs = {name: other(value) for name, value in entry.kwargs.items()}
+            entry.kwargs = {name: of_argument(value) for name, value in entry.kwargs.items()}
+        if entry.unscaled is not None:
+            entry.unscaled = other(entry.unscaled)
         if any(id(tensor) in others for tensor, _ in entry.made):
             entry.outputs = _outputs(entry, other)
             entry.made = [
@@ -133,7 +171,9 @@ def _put_in_place(tape: Tape, others: Mapping[int, Tensor]) -> None:
                 for was, version in entry.made
                 for now in (other(was),)
             ]
-    tape.made = {id(now): now for now in map(other, tape.made.values())}
+    for key, now in others.items():
+        tape.made.pop(key, None)
+        tape.made[id(now)] = now
 
 
 def _outputs(entry: Entry, other: Callable[[Any], Any]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections import Counter, deque
 from collections.abc import Callable
@@ -27,14 +28,18 @@ from nanwatch.watching.randomness import Rng, states_of
 from nanwatch.watching.stack import Stack, take_stack
 from nanwatch.watching.storages import key_of
 from nanwatch.watching.streams import on_side_stream
-from nanwatch.watching.tape import Context, Entry, Tape, sequence_number, tensors_in
+from nanwatch.watching.tape import Context, Entry, PlainCalls, Tape, sequence_number, tensors_in
 from nanwatch.watching.torch_functions import changes_its_input, facts_of, written_to
+from nanwatch.watching.within_bounds import Bounds, look, settle, sweep
 
 PLAIN_CALLS_KEPT = 3
 """Calls of models without gradients that stay on the tape with what led to them: teachers, targets."""
 
 FORGOTTEN_AT_ONCE = 4
 """Fewer entries are not worth a new tape."""
+
+FORGOTTEN_BYTES = 2**26
+"""Where they have made as much as this, they are."""
 
 SMALL_BYTES = 2**15
 """What is changed in place outside modules is copied first up to this size."""
@@ -70,6 +75,10 @@ class Recorder:
 
     def __init__(self, say_once: Callable[[str], None]) -> None:
         self.tape = Tape(0)
+        self.bounds = Bounds()
+        """Of that tape."""
+        self._usual_calls = 1
+        """Calls of models that lead to one backward."""
         self.finished: deque[Tape] = deque(maxlen=1)
         self.failing: tuple[Entry, BaseException] | None = None
         self._say_once = say_once
@@ -90,7 +99,7 @@ class Recorder:
         finished = self.finished
         leaves = finished[0].stand_ins if len(finished) == finished.maxlen else []
         finished.append(self.tape)
-        self.tape = Tape(step)
+        self.tape, self.bounds = Tape(step), Bounds(sweep_at=self._usual_calls + 1)
         use_again(leaves)
 
     def count_back(self, steps: int) -> None:
@@ -195,6 +204,14 @@ class Recorder:
         self.tape.add(entry)
         if entry.kind != "write":
             self.tape.returned(entry, outputs)
+        if len(self.tape.entries) >= self.bounds.look_at:
+            self._keep_bounds(look)
+
+    def _keep_bounds(self, work: Callable[[Tape, Bounds], None]) -> None:
+        try:
+            work(self.tape, self.bounds)
+        except Exception:  # then it holds what it holds: nothing else depends on it
+            self.bounds = Bounds(sweep_at=sys.maxsize, look_at=sys.maxsize)
 
     def failed(self, entry: Entry | None, error: BaseException) -> None:
         if entry is not None:
@@ -218,6 +235,12 @@ class Recorder:
             note_everything(entry, module)
         elif entry.training not in known.unchanging:
             note_what_changes(entry, known.changing[entry.training])
+        if self.bounds.differentiated:
+            self._keep_bounds(settle)
+        if entry.context.grad:
+            if self.bounds.open_calls >= self.bounds.sweep_at:
+                self._keep_bounds(sweep)
+            self.bounds.open_calls += 1
         self.tape.add(entry)
         if known.overwrites:
             self._keep_what_it_was_given(entry)
@@ -243,18 +266,34 @@ class Recorder:
     def forget_plain_calls(self) -> None:
         """A model was called without gradients and judged: what led to earlier such calls and will not be
         differentiated needs no replay any more, so that an evaluation of any length holds a few batches."""
-        entries = self.tape.entries
-        plain = [not (e.kind == "backward" or _is_differentiable(e)) for e in entries]
+        tape = self.tape
+        self._note_plain_calls(tape)
+        few = max(FORGOTTEN_AT_ONCE, len(tape.entries) // 8)  # each time, all entries are gone through
+        if tape.plain.entries < few and tape.plain.nbytes < FORGOTTEN_BYTES:
+            return
+        entries = tape.entries
+        plain = [_is_plain(e) for e in entries]
         calls = [i for i, e in enumerate(entries) if plain[i] and e.kind == "module"]
         last = calls[-1 - PLAIN_CALLS_KEPT] if len(calls) > PLAIN_CALLS_KEPT else -1
         if sum(plain[: last + 1]) >= FORGOTTEN_AT_ONCE:
-            self.tape.rebuild([e for i, e in enumerate(entries) if i > last or not plain[i]])
+            tape.rebuild([e for i, e in enumerate(entries) if i > last or not plain[i]])
+            tape.looked_for_plain = len(tape.entries)
+        elif len(calls) > PLAIN_CALLS_KEPT:
+            tape.plain = PlainCalls()
+
+    def _note_plain_calls(self, tape: Tape) -> None:
+        for entry in tape.entries[tape.looked_for_plain :]:
+            if _is_plain(entry):
+                tape.plain.entries += 1
+                tape.plain.nbytes += sum(t.nbytes for t, _ in entry.made if t.layout is torch.strided)
+        tape.looked_for_plain = len(tape.entries)
 
     def forget_what_was_differentiated(self) -> None:
         """The entries up to the last backward."""
         entries = self.tape.entries
         last = max((i for i, e in enumerate(entries) if e.kind == "backward"), default=-1)
         self.tape.rebuild(entries[last + 1 :])
+        self.tape.lacks_parts, self.bounds = False, Bounds(sweep_at=self._usual_calls + 1)
 
     def module_returned(self, entry: Entry, outputs: Any) -> None:
         entry.ended = sequence_number()
@@ -272,6 +311,7 @@ class Recorder:
                     known.unchanging.add(entry.training)
         if entry.containers:
             entry.containers = after_the_call(entry.containers)
+            self.tape.with_containers += [entry] if entry.containers else []
         if entry.attributes:
             entry.left = [
                 (owner, name, weakref.ref(value))
@@ -300,13 +340,21 @@ class Recorder:
         entry = Entry("backward", call, args, kwargs, take_stack(frame), Context.now())
         self._backwards += 1
         if self._backwards == 1:  # else one inside another
+            self._a_backward_begins()
             self._left_alone = [
                 (e, [holds(container, after) for container, _, after in e.containers])
-                for e in self.tape.entries
-                if e.containers
+                for e in self.tape.with_containers
             ]
         self.tape.add(entry)
         return entry
+
+    def _a_backward_begins(self) -> None:
+        bounds = self.bounds
+        self._usual_calls = max(bounds.open_calls, self._usual_calls - 1)
+        bounds.open_calls, bounds.sweep_at = 0, self._usual_calls + 1
+        if bounds.differentiated:
+            self._keep_bounds(settle)
+        bounds.differentiated = True
 
     def backward_done(self) -> None:
         """Activation checkpointing calls parts of a model again: what that adds to a container belongs to the
@@ -338,6 +386,10 @@ def _small_copy(target: Any) -> torch.Tensor | None:
     if target.numel() * target.element_size() > SMALL_BYTES or target.device.type == "meta":
         return None
     return target.detach().clone()
+
+
+def _is_plain(entry: Entry) -> bool:
+    return not (entry.kind == "backward" or _is_differentiable(entry))
 
 
 def _is_differentiable(entry: Entry) -> bool:

@@ -138,9 +138,24 @@ class Entry:
     """Of a copy between host and GPU: it was not sent where the program usually computes."""
     unscaled: torch.Tensor | None = None
     """Of a backward: the loss before a GradScaler multiplied it."""
+    judged: Sequence[torch.Tensor] = ()
+    """Of a backward: the values of its losses, without a GradScaler's scale."""
+    graph: Sequence[weakref.ref[Any]] | None = None
+    """Of a call that was looked at: marks on what autograd recorded of it, which live as long as that."""
+    held_bytes: int = 0
+    """Of a call that was differentiated, in a step with several backwards."""
     exchange: tuple[bool, bool] | None = None
     """Of a data parallel wrapper's call: whether its backward averages the gradients over the ranks, and
     whether the ranks took over the first one's statistics before it."""
+
+
+@dataclass(slots=True)
+class PlainCalls:
+    """What will not be differentiated, as far as it was looked at: data work, models without gradients."""
+
+    entries: int = 0
+    nbytes: int = 0
+    """Of what they made."""
 
 
 class Tape:
@@ -158,6 +173,8 @@ class Tape:
         self.notes: list[str] = []
         self.whole = True
         """No entry has been left out."""
+        self.lacks_parts = False
+        """Calls that were differentiated have been left out."""
         self.unlisted: set[Stack] = set()
         """Where the program changed something, or called a module, and no entry tells of it."""
         self.changes_buffers = False
@@ -170,6 +187,15 @@ class Tape:
         """How many of `made` were looked at, whether they are large."""
         self.stand_ins: list[torch.Tensor] = []
         """For what was let go."""
+        self.looked_for_plain = 0
+        """How many of the entries were looked at, whether they may be forgotten."""
+        self.plain = PlainCalls()
+        """What was seen of those."""
+        self.with_containers: list[Entry] = []
+        """The calls of models that changed lists, dicts and the like that the model keeps."""
+        self._givens: dict[tuple[int, int], list[Entry]] = {}
+        """(id, version) of a tensor -> the entries that were given it so; of the first `_indexed` ones."""
+        self._indexed = 0
         self._data_bytes = 0
         self._data_entries = 0
         self._modules_began = False
@@ -213,13 +239,19 @@ class Tape:
     def rebuild(self, kept: list[Entry]) -> None:
         """The tape with these of its entries only; what the others made counts as from outside."""
         modules_began, notes, unlisted = self._modules_began, self.notes, self.unlisted
+        lacks_parts = self.lacks_parts
         stay = set(map(id, kept))
         unlisted.update(e.stack for e in self.entries if id(e) not in stay and leaves_something(e))
+        needed = {(id(tensor), version) for entry in kept for tensor, version in entry.versions}
+        saved = {key: copy for key, copy in self.saved.items() if key in needed}
         self.__init__(self.step)  # type: ignore[misc]
+        self.saved, self.lacks_parts = saved, lacks_parts
         self.notes, self._modules_began, self.whole, self.unlisted = notes, modules_began, False, unlisted
         for entry in kept:
             self.entries.append(entry)
             self.changes_buffers |= bool(entry.buffers)
+            if entry.containers and entry.ended:
+                self.with_containers.append(entry)
             self.used.update((id(tensor), tensor) for tensor, _ in entry.versions)
             self.made.update((id(tensor), tensor) for tensor, _ in entry.made)
 
@@ -232,12 +264,17 @@ class Tape:
 
     def _called_with(self, tensor: int, version: int) -> bool:
         """Whether a model or a differentiable call was given this very value: data work is not run again."""
-        return any(
-            id(used) == tensor and then == version
-            for entry in self.entries
-            if entry.kind in ("module", "apply") or any(t.requires_grad for t, _ in entry.made)
-            for used, then in entry.versions
-        )
+        given = self._givens_so_far().get((tensor, version), ())
+        return any(e.kind in ("module", "apply") or any(t.requires_grad for t, _ in e.made) for e in given)
+
+    def _givens_so_far(self) -> dict[tuple[int, int], list[Entry]]:
+        """Made only where a program writes into what it has used, and each entry is looked at once: a rollout
+        writes into its buffers a thousand times in a step."""
+        for entry in self.entries[self._indexed :]:
+            for tensor, version in entry.versions:
+                self._givens.setdefault((id(tensor), version), []).append(entry)
+        self._indexed = len(self.entries)
+        return self._givens
 
 
 sequence_number = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]

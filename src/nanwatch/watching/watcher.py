@@ -428,9 +428,10 @@ class Watcher:
             self.recorder.let_go(self.updates.first_unjudged)
             entry = self.backward = self.recorder.backward_begins(call, args, kwargs, frame)
             losses = list(tensors_in(args[0] if args else kwargs.get("tensors")))
-            entry.unscaled = self.now.unscaled.get(id(losses[-1])) if losses else None
+            entry.unscaled = self._unscaled(losses[-1], kwargs) if losses else None
             judged = [entry.unscaled] if entry.unscaled is not None else losses
-            self.now.losses += [loss.detach() for loss in judged]
+            entry.judged = [loss.detach() for loss in judged]
+            self.now.losses += entry.judged
             self.now.leaves = leaves_of(losses) if not self._training else []
         return was, entry
 
@@ -445,6 +446,12 @@ class Watcher:
         now.clipping.clear()
         now.clipped_by_value = False
         self.recorder.forget_what_was_differentiated()
+
+    def _unscaled(self, loss: torch.Tensor, kwargs: dict[str, Any]) -> torch.Tensor | None:
+        """The loss before a GradScaler multiplied it. Mostly asked once: its graph must not be held here."""
+        if kwargs.get("retain_graph"):
+            return self.now.unscaled.get(id(loss))
+        return self.now.unscaled.pop(id(loss), None)
 
     def _count_from_here(self) -> None:
         """Training begins: what was called before (a teacher, a look at a shape) was no step of it."""

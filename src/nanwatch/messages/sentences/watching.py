@@ -67,6 +67,10 @@ SENTENCES: dict[str, tuple[str, str]] = {
         "step that failed.",
         "batch 在本步读取之后被原地修改，因此重放结果可能与出错的那一步不同。",
     ),
+    "watch.oldest_parts_left_out": (
+        "This step has more micro-batches than are held for a replay: the oldest ones are not run again.",
+        "本步的 micro-batch 多于为重放所保留的数量：最早的那些不会重新运行。",
+    ),
     "watch.not_collected": (
         "The statistics that the model collects were put back to what they were before this call.",
         "模型所收集的统计量已恢复为这次调用之前的值。",
