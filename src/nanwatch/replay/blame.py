@@ -126,9 +126,19 @@ def _nan_candidates(trace: Trace, path: list[Op]) -> list[Blame]:
             found.append(Blame(op, outside))
         if op.makes_nan and (op.fresh is not None or not given):
             op.asked_about = _was_asked_about(trace, op)
-            behind = [] if op.asked_about else _inf_candidates(trace.ancestors([op.index]), op)
+            behind = [] if op.asked_about or _of_finite_values(op) else _behind(trace, op)
             found.append(min(behind, key=lambda blame: blame.op.index) if behind else Blame(op))
     return found
+
+
+def _behind(trace: Trace, op: Op) -> list[Blame]:
+    """Unwanted infinities of which the op made NaN."""
+    return _inf_candidates(trace.ancestors([op.index]), op)
+
+
+def _of_finite_values(op: Op) -> bool:
+    """0 / 0, whatever else the op was handed."""
+    return op.fresh is not None and not op.fresh.nan_of_inf
 
 
 def _inf_candidates(path: list[Op], spoilt: Op | None = None) -> list[Blame]:
@@ -148,7 +158,7 @@ def _inf_candidates(path: list[Op], spoilt: Op | None = None) -> list[Blame]:
         elif op.makes_inf and not op.makes_nan and not _asked_for(op, spoilt, op.index in data):
             found.append(Blame(op))
     infinite = [b for b in found if b.outside is None or _holds_infinities(b.outside)]
-    return infinite or found  # no NaN becomes an infinity
+    return infinite if infinite or spoilt is not None else found  # no NaN becomes an infinity
 
 
 def _holds_infinities(operand: Operand) -> bool:
