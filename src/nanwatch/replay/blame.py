@@ -13,7 +13,9 @@ import torch
 
 from nanwatch.records import Numbers
 from nanwatch.replay.multiplied import base_of, multiplied
-from nanwatch.replay.trace import Op, Operand, Trace
+from nanwatch.replay.trace import Op, Operand, Trace, picks
+
+ADDS_UP = ("sum", "mean")
 
 
 @dataclass
@@ -245,9 +247,18 @@ def _where_a_deliberate_infinity_escapes(path: list[Op]) -> Blame | None:
             continue
         widest = max(o.numbers.count for o in op.bad_inputs)
         if all(o.numbers.count < widest for o in op.bad_outputs):
-            return Blame(op)
+            return Blame(_picked_for(op, {each.index: each for each in path}))
     births = [op for op in path if op.makes_inf]
     return Blame(births[0]) if births else (Blame(path[0]) if path else None)
+
+
+def _picked_for(op: Op, path: dict[int, Op]) -> Op:
+    """A sum over entries that were picked by their index: it is the index that met the infinity. (Many
+    entries may be picked from a small table, so that their number does not show it.)"""
+    source = next((path[o.source] for o in op.bad_inputs if o.source in path), None)
+    while source is not None and source.is_view:
+        source = next((path[o.source] for o in source.bad_inputs if o.source in path), None)
+    return source if source is not None and picks(source) and base_of(op) in ADDS_UP else op
 
 
 def silent_damage(trace: Trace, step: int) -> list[int]:

@@ -179,6 +179,10 @@ class Roles:
                     if _turns_inf_into_nan(was, entry) and (found is None or written_down(found)):
                         return self._made_again(entry, then)
                     return found
+            if in_place and entry.before is not None and not is_finite(entry.before):
+                beside = self._born_beside(entry, then)
+                if beside is not None and depth < DEEPEST:
+                    return self._beside_or_before(beside, key, entry, entry.before, depth)
             if not in_place or (entry.before is not None and is_finite(entry.before)):
                 return self._made_again(entry, then) or self._first_of(changes)
             if entry.before is None:
@@ -190,6 +194,15 @@ class Roles:
         known = {key: value for key, value in then.items() if value is not None}
         op = self._called_again(entry, known) if len(known) == len(then) else None
         return op if op is not None and op.fresh is not None else None
+
+    def _beside_or_before(
+        self, beside: Op, key: int, entry: Entry, before: torch.Tensor, depth: int
+    ) -> Op | None:
+        """Of a change in place: what it made itself, or what was there before it."""
+        if not self._nan_arrived and beside.makes_inf:
+            return beside
+        found = self.origin(key, entry, depth + 1)
+        return beside if self._is_to_blame(beside, found, before, entry) else found
 
     def _is_to_blame(self, beside: Op, origin: Op | None, given: torch.Tensor, entry: Entry) -> bool:
         """Rather than what the call was given: an infinity that was written down, or a NaN without which the

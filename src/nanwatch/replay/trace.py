@@ -163,6 +163,14 @@ class Op:
         return self.name.startswith("aten.log.") and all(_zero_or_one(o.numbers) for o in self.inputs)
 
 
+PICKS = ("gather", "index", "index_select", "take")
+
+
+def picks(op: Op) -> bool:
+    """Whether it takes entries out of a tensor by their index."""
+    return "." in op.name and op.name.split(".")[1] in PICKS
+
+
 def _zero_or_one(n: Numbers) -> bool:
     """Whether the tensor can only hold zeros and ones: then its sum of squares is its sum."""
     if n.min is None or n.max is None or n.mean is None or n.norm is None or n.count == 0:

@@ -31,7 +31,7 @@ from nanwatch.replay.op_facts import (
 )
 from nanwatch.replay.out_of_range import OutOfRange, may_be_an_index, out_of_range
 from nanwatch.replay.shadow import Shadows
-from nanwatch.replay.trace import Op, Operand, Trace
+from nanwatch.replay.trace import Op, Operand, Trace, picks
 from nanwatch.replay.untouched import Untouched
 from nanwatch.tensors import is_finite, numbers
 from nanwatch.watching.module_calls import Scope
@@ -244,7 +244,7 @@ class OpTracer(TorchDispatchMode):
             return False
         if op.bad_inputs and op.phase != "backward":  # it may have taken an infinity out of its mask
             widest = max(o.numbers.count for o in op.bad_inputs)
-            return all(o.numbers.count < widest for o in op.bad_outputs)
+            return picks(op) or all(o.numbers.count < widest for o in op.bad_outputs)
         if op.phase != "backward":
             return False
         sources = [self.trace.ops[o.source] for o in op.bad_inputs if o.source in self.trace.ops]
