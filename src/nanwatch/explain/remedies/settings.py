@@ -42,10 +42,13 @@ def _data_may_be_bad(case: Case) -> bool:
 
 
 def _is_not_of_the_text(case: Case) -> bool:
-    """Not where the program's own text put the number there: nothing was loaded, nothing left unwritten. That
-    the step is finite with another number proves no more than that the number matters."""
+    """Not where the program's own text put the number into the weight itself: nothing was loaded, or left
+    unwritten. That the step is finite with another number proves no more than that the number matters."""
     op = case.located.op
-    return case.phase != "weights" or op is None or not any(o.from_python for o in op.bad_inputs)
+    if case.phase != "weights" or op is None or not any(o.from_python for o in op.bad_inputs):
+        return True
+    own = {held.key for held in bad_weights(case)}
+    return not any(o.key in own for o in op.bad_outputs)
 
 
 def _was_good_before(case: Case) -> bool:
