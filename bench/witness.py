@@ -2,7 +2,8 @@
 
 `plain` only follows the script with hooks: which loss, gradient, weight or output was not finite, in which
 step. `ops` also puts a TorchDispatchMode under it, which looks at inputs and outputs of every op and keeps
-each that makes something non-finite out of finite inputs, or NaN out of infinities. `arrivals` traces its
+each that makes something non-finite out of finite inputs, or NaN out of infinities; of a pointwise op also
+what is so at places where all its operands are finite, whatever they are elsewhere. `arrivals` traces its
 lines instead, for values that no op made: on which line does a variable first hold something non-finite?
 """
 
@@ -160,7 +161,7 @@ class Follow:
             self.in_step -= 1
             gradients()  # a closure makes them inside the step
             with _disable_current_modes():
-                if any(both(self.weights())):
+                if is_bad_output(self.weights()):  # it may hold -inf on purpose too
                     self.bad("weight")
             self.steps += 1
 
@@ -207,6 +208,25 @@ def frames() -> Iterator[FrameType]:
         frame = frame.f_back
 
 
+def finite_places(func: Any, args: Any) -> list[torch.Tensor]:
+    """Of a pointwise op: where each of its operands is finite, before it runs."""
+    if torch.Tag.pointwise not in func.tags or any(
+        isinstance(a, float) and abs(a) == float("inf") for a in args
+    ):
+        return []
+    return [t.detach().isfinite() for t in args if isinstance(t, torch.Tensor) and t.is_floating_point()]
+
+
+def born_beside(places: list[torch.Tensor], out: Any) -> torch.Tensor | None:
+    """The results of a pointwise op, with 0 where an operand was not finite; None if the rest is finite."""
+    if not places or not isinstance(out, torch.Tensor) or not out.is_floating_point():
+        return None
+    left = out.detach().double()
+    for finite in places:
+        left = torch.where(finite, left, 0.0)
+    return None if bool(left.isfinite().all()) else left
+
+
 class Look(TorchDispatchMode):
     """Every op that makes something non-finite or raises (`events`), or that hands it on (`carried`)."""
 
@@ -225,6 +245,7 @@ class Look(TorchDispatchMode):
             self.modules_of_line.setdefault(live, set()).add(self.follow.module())
         with _disable_current_modes():
             nan_in, inf_in = both((args, kwargs))
+            places = finite_places(func, args) if nan_in or inf_in else []
         try:
             out = func(*args, **kwargs)
         except Exception:
@@ -241,6 +262,11 @@ class Look(TorchDispatchMode):
                 kept = self.events if born else self.carried
                 if len(kept) < ENTRIES_KEPT:
                     kept.append(event)
+                beside = None if born else born_beside(places, out)
+                if beside is not None and len(self.events) < ENTRIES_KEPT:
+                    rows = bad_rows(beside, nan_only=False) if event["rows"] is not None else None
+                    kind = "nan" if bool(beside.isnan().any()) else "inf"
+                    self.events.append(event | {"kind": kind, "rows": rows})
         return out
 
     def _event(self, func: Any, node: Any, live: int | None, kind: str) -> dict[str, Any]:

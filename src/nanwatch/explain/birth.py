@@ -85,9 +85,11 @@ class BirthOp:
 
     @cached_property
     def bad(self) -> torch.Tensor | None:
-        """Where the output is not finite."""
+        """Where the output is not finite; not where the op was only handed what is not."""
         if self.output is None:
             return None
+        if self.op.born is not None and self.op.born.shape == self.output.shape:
+            return self.op.born
         output = self.output.detach()
         return ~torch.isfinite(output.float() if output.dtype in FLOAT8 else output)
 
@@ -169,7 +171,12 @@ class BirthOp:
         made = self.again(lambda _, t: t.to(_as_wide(t, dtype)), dtype)
         if not made:
             return None
-        return all(bool(torch.isfinite(t).all()) for t in made)
+        return all(bool(torch.isfinite(self._of_its_own(t)).all()) for t in made)
+
+    def _of_its_own(self, made: torch.Tensor) -> torch.Tensor:
+        """Without the places where the op hands on what it was given."""
+        born = self.op.born
+        return made if born is None or born.shape != made.shape else made[born.to(made.device)]
 
     @cached_property
     def wide(self) -> bool | None:

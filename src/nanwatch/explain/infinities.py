@@ -69,7 +69,7 @@ def origins(case: Case, ops: dict[int, Op], op: Op) -> list[Origin]:
                 found.append(_from_outside(case, operand))
             elif source.index not in seen:
                 seen.add(source.index)
-                if not source.bad_inputs or any(c for c in source.constants):
+                if not source.bad_inputs or source.constants or source.fresh is not None:
                     found.append(_of_op(source))
                 waiting += [source] if source.bad_inputs else []
     return found

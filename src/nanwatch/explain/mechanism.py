@@ -294,6 +294,8 @@ def _norm(birth: BirthOp) -> Mechanism | None:
 def _infinities(birth: BirthOp) -> Mechanism | None:
     """An infinity that was there before, and NaN out of it: inf - inf, 0 * inf, inf / inf. A NaN that was
     there before is only handed on."""
+    if birth.op.fresh is not None:
+        return _infinity_beside_others(birth)
     bad = [o for o in birth.op.bad_inputs if o.numbers.name]
     if not bad:
         return _infinite_number(birth)
@@ -309,6 +311,16 @@ def _infinities(birth: BirthOp) -> Mechanism | None:
     if infinite is not None and infinite.numel():
         sign = float(infinite[0])
     return Mechanism(INF_ARITHMETIC, name, sign)
+
+
+def _infinity_beside_others(birth: BirthOp) -> Mechanism | None:
+    """The same of an op that also hands on other bad values: only what met where the NaN was born counts."""
+    for operand in birth.op.bad_inputs if birth.op.turns_inf_into_nan else ():
+        name = operand.numbers.name or ""
+        values = birth.at_bad(name)
+        if values is not None and bool(values.isinf().any()):
+            return Mechanism(INF_ARITHMETIC, name, float(values[values.isinf()][0]))
+    return None
 
 
 def _infinite_number(birth: BirthOp) -> Mechanism | None:
@@ -328,7 +340,8 @@ def _overflow(birth: BirthOp) -> Mechanism | None:
         return None
     if birth.wide:
         return Mechanism(OVERFLOW, *_largest(birth))
-    only_inf = birth.output is not None and not bool(torch.isnan(birth.output).any())
+    made = None if birth.output is None or birth.bad is None else birth.output[birth.bad]
+    only_inf = made is not None and not bool(torch.isnan(made).any())
     if birth.name in GROWS and only_inf and birth.op.makes_inf:
         return Mechanism(OVERFLOW, *_largest(birth))
     return None

@@ -1,16 +1,21 @@
 """From a trace to the birth: walk back from the bad loss, gradient or output to the first harmful op.
 
 A birth is an op with finite inputs and a non-finite output, or one that turns a deliberate infinity into
-NaN. A deliberate infinity (a mask, a top-k filter, `full(-inf)`) is no birth by itself.
+NaN. A deliberate infinity (a mask, a top-k filter, `full(-inf)`) is no birth by itself. Where an op makes a
+bad value beside others that it was handed (`Op.fresh`), that is a birth like any other.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import torch
 
 from nanwatch.records import Numbers
 from nanwatch.replay.multiplied import base_of, multiplied
-from nanwatch.replay.trace import Op, Operand, Trace
+from nanwatch.replay.trace import Op, Operand, Trace, picks
+
+ADDS_UP = ("sum", "mean")
 
 
 @dataclass
@@ -19,6 +24,9 @@ class Blame:
 
     op: Op
     outside: Operand | None = None
+    rival: Blame | None = None
+    """A birth on the same path, where this is only what was given or written down: the trace does not say
+    which of them did the harm."""
 
 
 def first_harmful(trace: Trace, sinks: list[int], backward: bool = False) -> Blame | None:
@@ -31,9 +39,36 @@ def first_harmful(trace: Trace, sinks: list[int], backward: bool = False) -> Bla
     wants_nan = any(o.numbers.nan for i in sinks if i in trace.ops for o in trace.ops[i].outputs)
     candidates = _nan_candidates(trace, path) if wants_nan else []
     candidates += [] if candidates else _inf_candidates(path)
+    if candidates and all(map(_is_given, candidates)):
+        candidates += [b for b in _inf_candidates(path) if b.outside is None]
     if candidates:
-        return min(candidates, key=lambda blame: blame.op.index)
+        return _first_of(candidates)
     return _where_a_deliberate_infinity_escapes(path)
+
+
+def _first_of(candidates: list[Blame]) -> Blame:
+    """The earliest. But NaN that were given where they were given in earlier steps, which ended well, are
+    innocent if there is a birth; and where they are new, the birth is their rival."""
+    births = [b for b in candidates if not _is_given(b)]
+    first = min(candidates, key=_age)
+    if not births or not _is_given(first):
+        return first
+    accused = [b for b in candidates if _is_given(b) and not b.op.lived_with]
+    birth = min(births, key=_age)
+    if not accused or birth.op.index < min(map(_age, accused)):
+        return birth
+    return replace(min(accused, key=_age), rival=birth)
+
+
+def _age(blame: Blame) -> int:
+    return blame.op.index
+
+
+def _is_given(blame: Blame) -> bool:
+    """NaN in the data, or written down by the program: a missing value."""
+    if blame.outside is not None:
+        return bool(blame.outside.numbers.nan) and not _is_weight(blame.outside)
+    return blame.op.writes_nan_down and blame.op.fresh is None
 
 
 def _first_in_backward(path: list[Op]) -> Blame | None:
@@ -45,7 +80,7 @@ def _first_in_backward(path: list[Op]) -> Blame | None:
     for op in path:
         if op.phase not in ("backward", "optimizer"):
             continue
-        if op.inputs and not op.makes_nan and all(o.bad and o.source in saved for o in op.inputs):
+        if _only_prepares(op, saved):
             saved.add(op.index)  # no gradient has come in yet: it only prepares what the forward pass saved
             continue
         inherited = any(o.source in made for o in op.bad_inputs)
@@ -54,6 +89,14 @@ def _first_in_backward(path: list[Op]) -> Blame | None:
         if first is None and not inherited and not op.is_view:
             first = Blame(op)
     return first
+
+
+def _only_prepares(op: Op, saved: set[int | None]) -> bool:
+    """Whether no gradient has come in yet: the op is given what the forward pass saved, or what was made of
+    that."""
+    if op.makes_nan or not op.bad_inputs:
+        return False
+    return all(o.source in saved if o.bad else o.from_forward for o in op.inputs)
 
 
 def _let_in(trace: Trace, first: Blame) -> Blame:
@@ -80,13 +123,24 @@ def _nan_candidates(trace: Trace, path: list[Op]) -> list[Blame]:
     found = []
     for op in path:
         outside = _bad_from_outside(op)
-        if outside is not None and outside.numbers.nan:
+        given = outside is not None and bool(outside.numbers.nan)
+        if given:
             found.append(Blame(op, outside))
-        elif op.makes_nan:
+        if op.makes_nan and (op.fresh is not None or not given):
             op.asked_about = _was_asked_about(trace, op)
-            behind = [] if op.asked_about else _inf_candidates(trace.ancestors([op.index]), op)
+            behind = [] if op.asked_about or _of_finite_values(op) else _behind(trace, op)
             found.append(min(behind, key=lambda blame: blame.op.index) if behind else Blame(op))
     return found
+
+
+def _behind(trace: Trace, op: Op) -> list[Blame]:
+    """Unwanted infinities of which the op made NaN."""
+    return _inf_candidates(trace.ancestors([op.index]), op)
+
+
+def _of_finite_values(op: Op) -> bool:
+    """0 / 0, whatever else the op was handed."""
+    return op.fresh is not None and not op.fresh.nan_of_inf
 
 
 def _inf_candidates(path: list[Op], spoilt: Op | None = None) -> list[Blame]:
@@ -96,13 +150,30 @@ def _inf_candidates(path: list[Op], spoilt: Op | None = None) -> list[Blame]:
     data = multiplied(path)
     for op in path:
         outside = _bad_from_outside(op)
-        if outside is not None:
+        if op.fresh is not None and op.fresh.infinite:
+            if not _asked_for(op, spoilt, op.index in data) and _may_have_spoilt(op, spoilt):
+                found.append(Blame(op))
+        elif outside is not None:
             mask = looks_like_mask(outside.numbers) and op.index not in data
             if _is_weight(outside) or not mask:
                 found.append(Blame(op, outside))
         elif op.makes_inf and not op.makes_nan and not _asked_for(op, spoilt, op.index in data):
             found.append(Blame(op))
-    return found
+    infinite = [b for b in found if b.outside is None or _holds_infinities(b.outside)]
+    return infinite if infinite or spoilt is not None else found  # no NaN becomes an infinity
+
+
+def _holds_infinities(operand: Operand) -> bool:
+    return bool(operand.numbers.posinf or operand.numbers.neginf)
+
+
+def _may_have_spoilt(op: Op, spoilt: Op | None) -> bool:
+    """Where an op made infinities in some rows beside a mask, and NaN came of others, it is the mask's."""
+    if spoilt is None or op.born is None or spoilt.output is None or op.born.shape != spoilt.output.shape:
+        return True
+    nan = torch.isnan(spoilt.output)
+    dims = range(nan.dim())
+    return any(bool((nan.any(dim) & op.born.any(dim)).any()) for dim in dims) if nan.dim() else True
 
 
 def _asked_for(op: Op, spoilt: Op | None, is_data: bool) -> bool:
@@ -143,7 +214,7 @@ def _bad_from_outside(op: Op) -> Operand | None:
     """A non-finite input that no traced op wrote; a number that the program wrote down is the op's own."""
     worst = None
     for operand in op.bad_inputs:
-        if operand.from_python:
+        if operand.from_python or operand.is_a_mask:
             continue
         if operand.source is None and (worst is None or operand.numbers.nan > worst.numbers.nan):
             worst = operand
@@ -168,7 +239,7 @@ def looks_like_mask(numbers: Numbers) -> bool:
 def _where_a_deliberate_infinity_escapes(path: list[Op]) -> Blame | None:
     """All infinities were asked for, and yet one arrived: name the op that took it out of its mask. (The log
     of a 0/1 mask is asked for only as long as nothing comes of it.)"""
-    unwritten = next((op for op in path if op.makes_inf and not op.constants), None)
+    unwritten = next((op for op in path if op.makes_inf and not _is_written_down(op)), None)
     if unwritten is not None:
         return Blame(unwritten)
     for op in path:
@@ -176,9 +247,18 @@ def _where_a_deliberate_infinity_escapes(path: list[Op]) -> Blame | None:
             continue
         widest = max(o.numbers.count for o in op.bad_inputs)
         if all(o.numbers.count < widest for o in op.bad_outputs):
-            return Blame(op)
+            return Blame(_picked_for(op, {each.index: each for each in path}))
     births = [op for op in path if op.makes_inf]
     return Blame(births[0]) if births else (Blame(path[0]) if path else None)
+
+
+def _picked_for(op: Op, path: dict[int, Op]) -> Op:
+    """A sum over entries that were picked by their index: it is the index that met the infinity. (Many
+    entries may be picked from a small table, so that their number does not show it.)"""
+    source = next((path[o.source] for o in op.bad_inputs if o.source in path), None)
+    while source is not None and source.is_view:
+        source = next((path[o.source] for o in source.bad_inputs if o.source in path), None)
+    return source if source is not None and picks(source) and base_of(op) in ADDS_UP else op
 
 
 def silent_damage(trace: Trace, step: int) -> list[int]:

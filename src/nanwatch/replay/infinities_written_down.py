@@ -4,9 +4,13 @@ purpose though it looks like no mask. The live trace sees it written; a replay f
 from __future__ import annotations
 
 from nanwatch.replay.blame import Blame
-from nanwatch.replay.multiplied import multiplied
+from nanwatch.replay.multiplied import SUMS_OF_PRODUCTS, base_of, multiplied
 from nanwatch.replay.roles import Roles, written_down
-from nanwatch.replay.trace import Op, Trace
+from nanwatch.replay.trace import Op, Operand, Trace
+from nanwatch.watching.trouble import Trouble
+
+TAKES_FOR_NOTHING = frozenset("logsumexp _logcumsumexp logaddexp _softmax softmax exp amax max".split())
+"""Ops to which -inf is a score that counts for nothing."""
 
 
 def forgive_what_is_written_down(trace: Trace, roles: Roles) -> None:
@@ -19,6 +23,41 @@ def forgive_what_is_written_down(trace: Trace, roles: Roles) -> None:
             if operand.source is None and not operand.numbers.nan and not roles.weight(operand.key):
                 origin = roles.origin(operand.key)
                 operand.from_python |= origin is not None and not origin.makes_nan and written_down(origin)
+
+
+def forgive_masks_in_weights(trace: Trace, roles: Roles, trouble: Trouble) -> None:
+    """A table of a model may forbid with -inf: scores of transitions, a prior. It did so from the first call
+    on, updates were made since, and in this very step the infinities go where -inf stands for nothing."""
+    record = trouble.fingerprints
+    if record is None or trouble.last_update is None:
+        return
+    for key in {o.key for op in trace.ops.values() for o in op.bad_inputs if _may_forbid(o)}:
+        weight = roles.weight(key)
+        if weight is not None and weight.name in record.bad_at_first and _is_taken_for_nothing(trace, key):
+            for op in trace.ops.values():
+                for operand in op.bad_inputs:
+                    operand.is_a_mask |= operand.key == key and _may_forbid(operand)
+
+
+def _may_forbid(operand: Operand) -> bool:
+    """Infinities of one sign beside finite values, from outside of the trace."""
+    n = operand.numbers
+    return operand.source is None and not n.nan and not n.posinf and 0 < n.neginf < n.count
+
+
+def _is_taken_for_nothing(trace: Trace, key: int) -> bool:
+    """Whether they are added to scores and leave a softmax or a sum of exponentials finite. Not where they
+    are multiplied."""
+    reached: set[int | None] = set()
+    hidden = False
+    for op in trace.ops.values():
+        given = [o for o in op.bad_inputs if o.source in reached or (o.source is None and o.key == key)]
+        if given and base_of(op) in SUMS_OF_PRODUCTS:
+            return False
+        if given:
+            reached.add(op.index)
+            hidden = hidden or (not op.bad_outputs and base_of(op) in TAKES_FOR_NOTHING)
+    return hidden
 
 
 def _is_given_infinities(op: Op) -> bool:

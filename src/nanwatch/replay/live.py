@@ -188,8 +188,14 @@ class LiveTracer:
             infinite = [op for op in made if op.makes_inf and not op.makes_nan]
             harmless = [op for op in infinite if not op.range_only]  # nobody counts on an overflow
             self.tracer.usual.update(site for op in harmless for site in op.sites_alike)
+            self._note_what_was_lived_with()
         if self.active:
             self._step_cost = max(self.tracer.spent - self._spent_before, 1e-3)
+
+    def _note_what_was_lived_with(self) -> None:
+        """The batch of this step may have been made before it began."""
+        ops = [op for op in self.tracer.trace.ops.values() if op.step >= self.tracer.step - 1]
+        self.tracer.lived_with.update(op.place for op in ops if op.is_given_nan)
 
     def resume(self) -> None:
         if not self.tracer.complete:

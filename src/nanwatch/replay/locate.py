@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import torch
 
@@ -11,7 +12,11 @@ from nanwatch.messages import say
 from nanwatch.records import Hidden
 from nanwatch.replay.again import Again, run_again
 from nanwatch.replay.blame import Blame, first_harmful, hidden_births, looks_like_mask, silent_damage, way
-from nanwatch.replay.infinities_written_down import forgive_what_is_written_down, unwanted_infinity
+from nanwatch.replay.infinities_written_down import (
+    forgive_masks_in_weights,
+    forgive_what_is_written_down,
+    unwanted_infinity,
+)
 from nanwatch.replay.larger_modules import path_within
 from nanwatch.replay.live import LiveTracer
 from nanwatch.replay.located import Located, birth_at, birth_of, hop_of, kind_of
@@ -24,6 +29,7 @@ from nanwatch.replay.samples import bad_rows, bad_rows_of_batch
 from nanwatch.replay.trace import Op, Operand, Trace
 from nanwatch.replay.tracer import OpTracer, measurable
 from nanwatch.replay.update_again import update_again
+from nanwatch.replay.without_given import keeping, run_without_given, with_numbers
 from nanwatch.tensors import is_finite, numbers
 from nanwatch.watching.module_calls import ModuleCalls
 from nanwatch.watching.ranks import NeedsOtherRanks
@@ -39,13 +45,14 @@ def locate(trouble: Trouble, calls: ModuleCalls) -> Located | None:
     """None when it was no trouble after all: every infinity was on purpose, or a GradScaler's search."""
     live = trouble.live if isinstance(trouble.live, LiveTracer) else None
     roles = Roles(trouble)
+    roles.harms_without_given = partial(_harms_without_given, trouble, calls)
     if trouble.seen_in == "hyperparameter" and trouble.last_update is not None:
         return _bad_hyperparameter(trouble, trouble.last_update, roles)
     if trouble.seen_in == "memory" and trouble.damage is not None and trouble.damage.turned is not None:
         return located_in_memory(trouble, trouble.damage.turned)
     found = None
     if live is not None and not trouble.scaler_search:
-        found = _from_live_trace(trouble, live, roles)
+        found = _from_live_trace(trouble, live, roles, calls)
     if found is None:
         found = _from_replay(trouble, live, roles, calls)
     if isinstance(found, _Healthy) or _saved_on_purpose(trouble, found):
@@ -74,7 +81,9 @@ class _Healthy:
     """The verdict that nothing is wrong after all."""
 
 
-def _from_live_trace(trouble: Trouble, live: LiveTracer, roles: Roles) -> Located | _Healthy | None:
+def _from_live_trace(
+    trouble: Trouble, live: LiveTracer, roles: Roles, calls: ModuleCalls
+) -> Located | _Healthy | None:
     """None when the live trace cannot tell: it did not see the step, or not the part that matters."""
     tracer = live.tracer
     sinks = [i for i in (tracer.writers.get(t) for _, t in trouble.sinks) if i is not None]
@@ -84,7 +93,8 @@ def _from_live_trace(trouble: Trouble, live: LiveTracer, roles: Roles) -> Locate
         sinks = silent_damage(tracer.trace, tracer.step)
     if not sinks:
         return None
-    blame = first_harmful(tracer.trace, sinks)
+    forgive_masks_in_weights(tracer.trace, roles, trouble)
+    blame = _decided(first_harmful(tracer.trace, sinks), trouble, calls)
     if blame is None:
         return None
     unseen = tracer.unseen or trouble.seen_in == "gradients"
@@ -103,10 +113,13 @@ def _from_replay(
     again = run_again(trouble.tape, trouble.earlier, calls, without_scale=trouble.scaler_search)
     tracer = again.tracer
     usual = live.tracer.usual if live is not None else set()
-    for op in tracer.trace.ops.values() if usual else ():
+    lived_with = live.tracer.lived_with if live is not None else set()
+    for op in tracer.trace.ops.values() if usual or lived_with else ():
         op.usual = op.site in usual
+        op.lived_with = op.place in lived_with
     roles.stand_ins = tracer.untouched.stands_for if tracer.untouched is not None else {}
     forgive_what_is_written_down(tracer.trace, roles)
+    forgive_masks_in_weights(tracer.trace, roles, trouble)
     bad, backward = _bad_of(trouble, again)
     sinks = [i for i in (tracer.writers.get(t) for t in bad) if i is not None]
     if trouble.seen_in == "weights":
@@ -119,6 +132,7 @@ def _from_replay(
         if not sinks:
             return _Healthy()
     blame = first_harmful(tracer.trace, sinks, backward) if sinks else None
+    blame = _decided(blame, trouble, calls)
     if blame is not None and not (again.differs and blame.outside is not None):
         of_loss = trouble.seen_in == "gradients" and not backward  # which a transform kept to itself
         shown = replace(trouble, seen_in="loss") if of_loss else trouble
@@ -151,6 +165,26 @@ def _written_into_copies(tracer: OpTracer, state: set[int], stand_ins: dict[int,
     return [index for index in map(tracer.writers.at, copies) if index is not None]
 
 
+def _decided(blame: Blame | None, trouble: Trouble, calls: ModuleCalls) -> Blame | None:
+    """Between NaN that was given and a birth beside it: whether the birth is still there, and to blame, in
+    the same step without that NaN."""
+    if blame is None or blame.rival is None:
+        return blame
+    again = run_without_given(trouble, calls, with_numbers)
+    bad, backward = _bad_of(trouble, again)
+    sinks = [i for i in (again.tracer.writers.get(t) for t in bad) if i is not None]
+    found = first_harmful(again.tracer.trace, sinks, backward) if sinks and again.error is None else None
+    same = found is not None and found.outside is None and found.op.place == blame.rival.op.place
+    return blame.rival if same else blame
+
+
+def _harms_without_given(trouble: Trouble, calls: ModuleCalls, op: Op, made: list[torch.Tensor]) -> bool:
+    """Whether what was born in this op, before the step, is enough to spoil it."""
+    again = run_without_given(trouble, calls, keeping(op, made))
+    bad, _ = _bad_of(trouble, again)
+    return again.error is None and any(again.tracer.writers.get(t) is not None for t in bad)
+
+
 def _sent_to_others(trouble: Trouble, live: LiveTracer, roles: Roles) -> Located | None:
     """What this rank itself made and then handed to the others, in this step: what came back to it as a bad
     gradient is its own."""
@@ -171,7 +205,8 @@ def _on_purpose(trace: Trace, sinks: list[int]) -> bool:
     if any(o.numbers.nan for i in sinks for o in trace.ops[i].outputs):
         return False
     path = trace.ancestors(sinks)
-    if multiplied(path) or not all(op.bad_inputs or op.deliberate for op in path):
+    handed_on = (op.deliberate or (op.bad_inputs and op.fresh is None) for op in path)
+    if multiplied(path) or not all(handed_on):
         return False
     return not any(o.source is None and not looks_like_mask(o.numbers) for op in path for o in op.bad_inputs)
 
@@ -294,9 +329,16 @@ def _located(
     phase = "weights" if into_weights else _phase(op, trouble, path)
     birth = replace(birth_of(op, phase, roles), samples=_rows(op, phase, trouble))
     step = op.step if phase == "optimizer" else trouble.step
-    made = [numbers(op.output)] if op.output is not None else [o.numbers for o in op.outputs]
     notes = roles.said_of_own_writes([op, *path]) if phase == "forward" else []
-    return Located(step, kind_of(made) or "nan", phase, birth, by, travel, hidden, notes, op.call, op)
+    return Located(step, _kind(op), phase, birth, by, travel, hidden, notes, op.call, op)
+
+
+def _kind(op: Op) -> str:
+    """Of what the op made; not of what it was handed beside it."""
+    if op.fresh is not None:
+        return "nan" if op.fresh.nan else "inf"
+    made = [numbers(op.output)] if op.output is not None else [o.numbers for o in op.outputs]
+    return kind_of(made) or "nan"
 
 
 def _rows(op: Op, phase: str, trouble: Trouble) -> tuple[int, ...]:
@@ -305,7 +347,16 @@ def _rows(op: Op, phase: str, trouble: Trouble) -> tuple[int, ...]:
     if phase in ("weights", "optimizer") or of_a_weight:
         return ()
     given = bad_rows_of_batch(trouble.tape) if phase == "data" else ()
-    return given or bad_rows(op.output, trouble.tape, op.turns_inf_into_nan)
+    if op.fresh is not None:
+        given = ()
+    return given or bad_rows(_made_by(op), trouble.tape, op.turns_inf_into_nan)
+
+
+def _made_by(op: Op) -> torch.Tensor | None:
+    """Its output, without the bad values that it was only handed."""
+    if op.output is None or op.born is None or op.born.shape != op.output.shape:
+        return op.output
+    return torch.where(op.born, op.output, torch.zeros_like(op.output))
 
 
 def _fewest_rows(tensor: torch.Tensor | None, trouble: Trouble) -> tuple[int, ...]:
@@ -400,7 +451,7 @@ def _made_outside(
     birth = birth_of(op, phase, roles)
     birth = replace(birth, samples=samples or _rows(op, phase, trouble))
     step = op.step if phase == "optimizer" else trouble.step
-    kind = kind_of([o.numbers for o in op.outputs]) or "nan"
+    kind = kind_of([o.numbers for o in op.outputs]) or "nan" if op.fresh is None else _kind(op)
     return Located(step, kind, phase, birth, "replay", notes=list(notes), call=op.call, op=op)
 
 

@@ -42,6 +42,13 @@ class OpCall:
         return all(key_of(tensor) in given for tensor in output_tensors(self.outputs))
 
     @property
+    def operands(self) -> list[torch.Tensor] | None:
+        """What it read, as it was then; None where that was overwritten and too large to be kept."""
+        read = [(n, t) for n, t in self.inputs if not self.facts.writes(n) or n in self.before]
+        kept = [self.before[n][1] if n in self.before else t for n, t in read]
+        return None if any(t is None for t in kept) else kept
+
+    @property
     def written(self) -> list[torch.Tensor]:
         """The inputs that it wrote to."""
         return [tensor for name, tensor in self.inputs if self.facts.writes(name)]

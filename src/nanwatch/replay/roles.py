@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -32,6 +32,10 @@ class Weight:
     module: str
     root: nn.Module | None = None
     """The module that the program called."""
+
+
+def _has_nan(tensor: torch.Tensor) -> bool:
+    return measurable(tensor) and bool(torch.isnan(tensor).any())
 
 
 def _turns_inf_into_nan(given: torch.Tensor, entry: Entry) -> bool:
@@ -65,6 +69,9 @@ class Roles:
         self._weights: dict[int, Weight] = {}
         self.stand_ins: dict[int, int] = {}
         """Memory of a replay -> the memory of the program that it stands in for."""
+        self.harms_without_given: Callable[[Op, list[torch.Tensor]], bool] | None = None
+        """Whether what was born in an op, in what it made, spoils the step by itself."""
+        self._nan_arrived = not trouble.sinks or any(_has_nan(t) for _, t in trouble.sinks)
         for entry in trouble.tape.entries:
             if isinstance(entry.call, nn.Module):
                 self._note_module(entry.call)
@@ -163,15 +170,47 @@ class Roles:
             for tensor in given:
                 was = then.get(id(tensor))
                 if was is not None and not is_finite(was):
+                    beside = self._born_beside(entry, then)
+                    if beside is not None and not self._nan_arrived and beside.makes_inf:
+                        return beside  # NaN that it was given does not become an infinity
                     found = self.origin(key_of(tensor), entry, depth + 1) if depth < DEEPEST else None
+                    if beside is not None and self._is_to_blame(beside, found, was, entry):
+                        return beside
                     if _turns_inf_into_nan(was, entry) and (found is None or written_down(found)):
                         return self._made_again(entry, then)
                     return found
+            if in_place and entry.before is not None and not is_finite(entry.before):
+                beside = self._born_beside(entry, then)
+                if beside is not None and depth < DEEPEST:
+                    return self._beside_or_before(beside, key, entry, entry.before, depth)
             if not in_place or (entry.before is not None and is_finite(entry.before)):
                 return self._made_again(entry, then) or self._first_of(changes)
             if entry.before is None:
                 changes.append(entry)
         return self._first_of(changes)
+
+    def _born_beside(self, entry: Entry, then: dict[int, torch.Tensor | None]) -> Op | None:
+        """The op of a call that was given something bad, if it made something bad itself beside that."""
+        known = {key: value for key, value in then.items() if value is not None}
+        op = self._called_again(entry, known) if len(known) == len(then) else None
+        return op if op is not None and op.fresh is not None else None
+
+    def _beside_or_before(
+        self, beside: Op, key: int, entry: Entry, before: torch.Tensor, depth: int
+    ) -> Op | None:
+        """Of a change in place: what it made itself, or what was there before it."""
+        if not self._nan_arrived and beside.makes_inf:
+            return beside
+        found = self.origin(key, entry, depth + 1)
+        return beside if self._is_to_blame(beside, found, before, entry) else found
+
+    def _is_to_blame(self, beside: Op, origin: Op | None, given: torch.Tensor, entry: Entry) -> bool:
+        """Rather than what the call was given: an infinity that was written down, or a NaN without which the
+        step is bad too."""
+        if not bool(torch.isnan(given).any()):
+            return origin is None or written_down(origin)
+        decide = self.harms_without_given
+        return decide is not None and decide(beside, list(tensors_in(entry.outputs)))
 
     def _then(self, tensor: torch.Tensor, call: Entry) -> torch.Tensor | None:
         """What a tensor that is bad now held when this call was given it; None if nobody knows."""

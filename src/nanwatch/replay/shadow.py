@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from nanwatch.replay.op_call import OpCall
 from nanwatch.replay.op_facts import output_tensors
 from nanwatch.watching.storages import Storages
 
@@ -47,6 +48,12 @@ class Shadows:
                 self._truth.put(result, true)
                 range_only = True
         return range_only
+
+    def only_range(self, call: OpCall, born: torch.Tensor) -> bool:
+        """The same of values that were made beside others: are they numbers in a wider dtype?"""
+        truth = self._compute(call.function, call.args, call.kwargs)
+        alike = [true for true in truth if true.shape == born.shape]
+        return bool(alike) and all(bool(torch.isfinite(true)[born].all()) for true in alike)
 
     def follow(self, function: Any, args: Any, kwargs: Any, results: list[torch.Tensor]) -> bool:
         """Carry the truth through an op; True when the op has silently made a wrong zero."""

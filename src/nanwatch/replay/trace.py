@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 from torch import nn
 
 from nanwatch.records import Numbers
+from nanwatch.replay.fresh import Fresh
 from nanwatch.watching.module_calls import path_of
 from nanwatch.watching.stack import Stack, is_library
 
@@ -26,6 +28,11 @@ class Operand:
 
     from_python: bool = False
     """A number of the program's text that torch made a tensor of, such as in `x[2] = float("nan")`."""
+
+    is_a_mask: bool = False
+    """Infinities that the model holds on purpose."""
+    from_forward: bool = False
+    """Of an input of a backward op: the forward pass made it, or it is a weight; it is no gradient."""
 
     @property
     def bad(self) -> bool:
@@ -60,6 +67,12 @@ class Op:
     """A root module had already returned in this step."""
     usual: bool = False
     """The same line made infinities with the same op in earlier steps, and nothing came of it."""
+    lived_with: bool = False
+    """The same line was given NaN, or wrote NaN down, in earlier steps that ended well."""
+    fresh: Fresh | None = None
+    """What it made itself beside the bad values it was handed; None if nothing, or if nobody can tell."""
+    born: torch.Tensor | None = None
+    """Of a birth with fresh values: where they are in its output."""
     asked_about: bool = False
     """The program had asked whether what it was given is infinite, and means to take it out with this op."""
 
@@ -72,8 +85,15 @@ class Op:
         """What the op is, which instruction of the program's own code asked for it, and the signs of the
         infinities it made: a score of -inf is a weight of 0, one of +inf is NaN."""
         own = next((place for place in self.stack if not is_library(place[0].co_filename)), None)
+        if self.fresh is not None and self.fresh.infinite:
+            return (self.name, own, (bool(self.fresh.posinf), bool(self.fresh.neginf)))
         signs = (any(o.numbers.posinf for o in self.outputs), any(o.numbers.neginf for o in self.outputs))
         return (self.name, own, signs)
+
+    @property
+    def place(self) -> tuple[Any, ...]:
+        """Its site without the signs."""
+        return self.site[:2]
 
     @property
     def sites_alike(self) -> list[tuple[Any, ...]]:
@@ -92,17 +112,35 @@ class Op:
 
     @property
     def makes_nan(self) -> bool:
+        if self.fresh is not None and self.fresh.nan:
+            return True
         given = any(o.numbers.nan for o in self.inputs if not o.from_python)
         return any(o.numbers.nan for o in self.outputs) and not given
 
     @property
     def makes_inf(self) -> bool:
         """Infinite out of finite inputs (a NaN beside it is makes_nan's business)."""
+        if self.fresh is not None and self.fresh.infinite:
+            return True
         return bool(self.bad_outputs) and all(o.from_python for o in self.bad_inputs)
 
     @property
     def turns_inf_into_nan(self) -> bool:
+        if self.fresh is not None:
+            return self.fresh.nan_of_inf > 0
         return any(o.numbers.nan for o in self.outputs) and bool(self.bad_inputs)
+
+    @property
+    def is_given_nan(self) -> bool:
+        """NaN came in here from outside of the trace, or was written down here by the program."""
+        return self.writes_nan_down or any(o.source is None and o.numbers.nan for o in self.inputs)
+
+    @property
+    def writes_nan_down(self) -> bool:
+        """`y[2] = float("nan")`: a value that is missing."""
+        return any(map(math.isnan, self.constants)) or any(
+            o.from_python and o.numbers.nan for o in self.bad_inputs
+        )
 
     @property
     def hides(self) -> bool:
@@ -120,9 +158,17 @@ class Op:
         were there before, and the program can live with them."""
         if any(o.numbers.nan for o in self.outputs) or self.phase == "optimizer":
             return False
-        if self.constants or self.bad_inputs or self.usual:
+        if self.constants or self.usual or (self.bad_inputs and self.fresh is None):
             return True
         return self.name.startswith("aten.log.") and all(_zero_or_one(o.numbers) for o in self.inputs)
+
+
+PICKS = ("gather", "index", "index_select", "take")
+
+
+def picks(op: Op) -> bool:
+    """Whether it takes entries out of a tensor by their index."""
+    return "." in op.name and op.name.split(".")[1] in PICKS
 
 
 def _zero_or_one(n: Numbers) -> bool:

@@ -17,6 +17,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nanwatch.records import Numbers
+from nanwatch.replay.fresh import fresh_values, is_pointwise
 from nanwatch.replay.kept_operands import copy_unless_large, kept_call
 from nanwatch.replay.op_call import OpCall
 from nanwatch.replay.op_facts import (
@@ -30,7 +31,7 @@ from nanwatch.replay.op_facts import (
 )
 from nanwatch.replay.out_of_range import OutOfRange, may_be_an_index, out_of_range
 from nanwatch.replay.shadow import Shadows
-from nanwatch.replay.trace import Op, Operand, Trace
+from nanwatch.replay.trace import Op, Operand, Trace, picks
 from nanwatch.replay.untouched import Untouched
 from nanwatch.tensors import is_finite, numbers
 from nanwatch.watching.module_calls import Scope
@@ -90,6 +91,8 @@ class OpTracer(TorchDispatchMode):
         """The op of this step that raised because an index pointed outside its table."""
         self.usual: set[tuple[Any, ...]] = set()
         """Where infinities were made in steps that ended well."""
+        self.lived_with: set[tuple[Any, ...]] = set()
+        """Where NaN came in, or was written down, in steps that ended well."""
         self._shadows = Shadows()
         self.next_index = 0
         self._kept = 0
@@ -112,7 +115,8 @@ class OpTracer(TorchDispatchMode):
         needed = {op.index for op in self.trace.ancestors([index for _, index in self.writers.alive()])}
         self.trace.ops = {i: op for i, op in self.trace.ops.items() if i in needed}
         for op in self.trace.ops.values():
-            op.output = None if op.output is None or op.output.numel() > SMALL else op.output
+            if op.output is not None and op.output.numel() > SMALL:
+                op.output = op.born = None
 
     def __torch_dispatch__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -202,12 +206,16 @@ class OpTracer(TorchDispatchMode):
             if not tainted:
                 return
         op = self._write_down(call, results, phase, place)
-        if op.makes_inf and not op.makes_nan and not op.deliberate:
+        if op.fresh is not None:
+            op.range_only = op.born is not None and self._shadows.only_range(call, op.born)
+        if op.fresh is None and op.makes_inf and not op.makes_nan and not op.deliberate:
             op.range_only = self._shadows.born(call.function, call.args, call.kwargs, results)
         elif tainted:
             op.silently_wrong = self._shadows.follow(call.function, call.args, call.kwargs, results)
         if self._may_be_a_birth(op) and self._kept < MOST_BIRTHS_KEPT:
             self._keep(op, call, results)
+        else:
+            op.born = None
 
     def _looks_finite(self, tensor: torch.Tensor, phase: str) -> bool:
         """The verdict on an output; in a forward pass also how near it came to the limit of its dtype."""
@@ -236,7 +244,7 @@ class OpTracer(TorchDispatchMode):
             return False
         if op.bad_inputs and op.phase != "backward":  # it may have taken an infinity out of its mask
             widest = max(o.numbers.count for o in op.bad_inputs)
-            return all(o.numbers.count < widest for o in op.bad_outputs)
+            return picks(op) or all(o.numbers.count < widest for o in op.bad_outputs)
         if op.phase != "backward":
             return False
         sources = [self.trace.ops[o.source] for o in op.bad_inputs if o.source in self.trace.ops]
@@ -335,6 +343,7 @@ class OpTracer(TorchDispatchMode):
                 continue
             measured = before[name][0] if name in before else numbers(_with_values(tensor), name)
             operand = Operand(measured, key_of(tensor))
+            operand.from_forward = node is not None and self._is_from_forward(tensor)
             if operand.bad:
                 self._note_source(operand, tensor)
             read.append(operand)
@@ -353,13 +362,32 @@ class OpTracer(TorchDispatchMode):
             is_view=call.is_view,
             after_root=self.after_root,
         )
+        if op.bad_inputs and op.bad_outputs and not op.is_view:
+            self._note_fresh(op, call, results)
         op.usual = bool(self.usual) and op.site in self.usual
+        op.lived_with = bool(self.lived_with) and op.place in self.lived_with
         self.trace.ops[index] = op
         for tensor, operand in zip(results, op.outputs, strict=True):
             if operand.bad:
                 self.writers.put(tensor, index)
                 self.allocated.drop(tensor)
         return op
+
+    def _is_from_forward(self, tensor: torch.Tensor) -> bool:
+        return self._derived.get(tensor) is True or tensor.requires_grad
+
+    def _note_fresh(self, op: Op, call: OpCall, results: list[torch.Tensor]) -> None:
+        """What the op made beside what it was handed. Not where the program's own text has the number: there
+        the result was asked for."""
+        if op.constants or any(o.from_python for o in op.bad_inputs) or not is_pointwise(call.function):
+            return
+        output = next((t for t, o in zip(results, op.outputs, strict=True) if o.bad), None)
+        operands = call.operands
+        if output is None or operands is None or not all(map(measurable_or_whole, operands)):
+            return
+        found = fresh_values(operands, output)
+        if found is not None:
+            op.fresh, op.born = found
 
     def _note_source(self, operand: Operand, tensor: torch.Tensor) -> None:
         """Who wrote a non-finite input: a traced op, nobody since it was allocated, or somebody outside."""
@@ -394,6 +422,10 @@ def measurable(tensor: torch.Tensor) -> bool:
     if tensor._is_zerotensor() or torch._C._functorch.is_functorch_wrapped_tensor(tensor):
         return False
     return tensor.is_floating_point() or tensor.is_complex()
+
+
+def measurable_or_whole(tensor: torch.Tensor) -> bool:
+    return measurable(tensor) or not (tensor.is_floating_point() or tensor.is_complex())
 
 
 def _with_values(tensor: torch.Tensor) -> torch.Tensor:

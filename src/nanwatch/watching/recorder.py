@@ -73,7 +73,7 @@ class Known:
 class Recorder:
     """Holds the tape being written and the finished ones that may still be asked for."""
 
-    def __init__(self, say_once: Callable[[str], None]) -> None:
+    def __init__(self) -> None:
         self.tape = Tape(0)
         self.bounds = Bounds()
         """Of that tape."""
@@ -81,7 +81,6 @@ class Recorder:
         """Calls of models that lead to one backward."""
         self.finished: deque[Tape] = deque(maxlen=1)
         self.failing: tuple[Entry, BaseException] | None = None
-        self._say_once = say_once
         self._known: weakref.WeakKeyDictionary[nn.Module, Known] = weakref.WeakKeyDictionary()
         self._last_known: Known | None = None
         self.on_write: Callable[..., None] | None = None
@@ -323,7 +322,12 @@ class Recorder:
         for tensor, version in entry.versions:
             if version != -1 and tensor._version != version and not tensor.requires_grad:
                 entry.overwritten = known.overwrites = True
-                self._say_once(say("watch.batch_changed"))
+                self._note(say("watch.batch_changed"))
+
+    def _note(self, sentence: str) -> None:
+        """For a report, if there is one."""
+        if sentence not in self.tape.notes:
+            self.tape.notes.append(sentence)
 
     def applied(
         self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType

@@ -71,7 +71,7 @@ class Watcher:
         self.shield = Shield(self._gave_up, self._interrupted)
         self.lockstep = Lockstep(self._step_aside)
         self.calls = ModuleCalls()
-        self.recorder = Recorder(self.say_once)
+        self.recorder = Recorder()
         self.fingerprints = Fingerprints(*live.small_budget) if live is not None else Fingerprints(0.0)
         self.outside = OutsideMode(self.recorder, self.shield.give_up)
         self.updates = Updates(self, mode, policy)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from nanwatch.explain.birth import BirthOp
 from nanwatch.explain.case import Case
 from nanwatch.explain.claim import Against, Claim, Page
-from nanwatch.explain.infinities import masked_row
+from nanwatch.explain.infinities import BORN, masked_row, origins_of_birth
 from nanwatch.explain.masks import mask_constant
 from nanwatch.explain.mechanism import dims_of, rows_all
 from nanwatch.explain.remedies import offer
@@ -58,6 +58,10 @@ NOT_WRITTEN = Text(
     "-inf is what became of the constant {value:g}, which the dtype cannot hold",
     "-inf 是该类型无法表示的常数 {value:g} 变成的",
 )
+SOME_COMPUTED = Text(
+    "open: some of the infinities that it was given were computed, not written down",
+    "存疑：它得到的无穷中有一些是计算得到的，不是程序写入的",
+)
 NOT_AGAIN = Text(
     "in the same step run again no row is masked everywhere", "重新运行这一步时没有整行被遮住的行"
 )
@@ -83,6 +87,8 @@ def weigh(case: Case) -> Claim | Against | None:
         why = WHY_ZERO.say(op=op, operand=found.mechanism.operand)
     if case.located.by == "live trace" and case.outcome("repeat").finite:
         return Claim("possible", why, (NOT_AGAIN.say(),), 2.0)
+    if found.birth is case.birth and any(o.kind == BORN for o in origins_of_birth(case)):
+        return Claim("likely", why, (SOME_COMPUTED.say(),), 2.0)
     return Claim("proved", why, (), 2.0)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from nanwatch.explain.experiments.bfloat16 import computes_in_float16
+from nanwatch.explain.state import bad_weights
 from nanwatch.explain.text import Text
 from nanwatch.explain.written_under_tasks import written_under_a_task
 from nanwatch.replay.samples import batch_size
@@ -38,6 +39,23 @@ def _some_rows_are_bad(case: Case) -> bool:
 
 def _data_may_be_bad(case: Case) -> bool:
     return case.phase == "data" or _some_rows_are_bad(case)
+
+
+def _is_not_of_the_text(case: Case) -> bool:
+    """Not where the program's own text put the number into the weight itself: nothing was loaded, or left
+    unwritten. That the step is finite with another number proves no more than that the number matters."""
+    op = case.located.op
+    if case.phase != "weights" or op is None or not any(o.from_python for o in op.bad_inputs):
+        return True
+    own = {held.key for held in bad_weights(case)}
+    return not any(o.key in own for o in op.bad_outputs)
+
+
+def _was_good_before(case: Case) -> bool:
+    """Whether there may be an earlier state without the damage."""
+    record = case.trouble.fingerprints
+    bad_at_first = set() if record is None else record.bad_at_first
+    return _is_not_of_the_text(case) or not any(h.name in bad_at_first for h in bad_weights(case))
 
 
 def _classifies(case: Case) -> bool:
@@ -215,6 +233,7 @@ SETTINGS: dict[str, Setting] = {
             "重新从完好的文件加载权重，并检查 load_state_dict 返回的 missing keys 和 unexpected keys。",
         ),
         ("last-good-weights",),
+        _is_not_of_the_text,
     ),
     "initialise": Setting(
         Text(
@@ -225,6 +244,7 @@ SETTINGS: dict[str, Setting] = {
             "state dict 含有全部键。",
         ),
         ("poisoned-memory", "poisoned-update", "last-good-weights"),
+        _is_not_of_the_text,
     ),
     "reset-optimizer-state": Setting(
         Text(
@@ -246,6 +266,7 @@ SETTINGS: dict[str, Setting] = {
             "回到最近一个完好的检查点：权重、动量和统计量都要恢复。",
         ),
         ("last-good-weights",),
+        _was_good_before,
     ),
     "synchronise-copy": Setting(
         Text(
