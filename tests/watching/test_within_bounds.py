@@ -15,6 +15,7 @@ from nanwatch.errors import NonFiniteError
 from nanwatch.watching import tape as tapes
 from nanwatch.watching import within_bounds
 from nanwatch.watching.recorder import Recorder
+from nanwatch.watching.storages import Storages
 
 Watch = Callable[..., nanwatch.Session]
 
@@ -152,6 +153,13 @@ def test_where_the_oldest_are_no_longer_there_the_whole_group_is_left_out(
     optimizer.step()
     after = [*model.parameters(), *model.buffers()]
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+def test_facts_about_freed_memory_are_forgotten_in_the_middle_of_a_step() -> None:
+    facts: Storages[int] = Storages()
+    for number in range(1000):
+        facts.put(torch.zeros(8), number)
+    assert len(facts._facts) <= 64
 
 
 # How much work each call is

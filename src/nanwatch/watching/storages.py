@@ -26,17 +26,26 @@ def _sparse_key(tensor: torch.Tensor) -> int:
         return id(tensor)
 
 
+FIRST_SWEEP = 64
+"""Facts that are held before the first look for those of memory that was freed: each keeps a few bytes in the
+middle of it, where nothing large can be put then."""
+
+
 class Storages(Generic[Fact]):
     """A fact per piece of memory, forgotten when the memory is freed. The weak reference keeps the
     address from being used again for another."""
 
     def __init__(self) -> None:
         self._facts: dict[int, tuple[Any, Fact]] = {}
+        self._sweep_at = FIRST_SWEEP
 
     def __bool__(self) -> bool:
         return bool(self._facts)
 
     def put(self, tensor: torch.Tensor, fact: Fact) -> None:
+        if len(self._facts) >= self._sweep_at:
+            self.sweep()
+            self._sweep_at = max(FIRST_SWEEP, 2 * len(self._facts))
         try:
             storage = tensor.untyped_storage()
             self._facts[int(storage._cdata)] = (StorageWeakRef(storage), fact)
