@@ -13,7 +13,7 @@ from nanwatch.watching.tape import Entry
 
 
 def recorded(function: object, *args: object, **kwargs: object) -> Entry:
-    recorder = Recorder(lambda sentence: None)
+    recorder = Recorder()
     entry = recorder.called(function, args, kwargs, sys._getframe())  # type: ignore[arg-type]
     assert entry is not None
     recorder.returned(entry, function(*args, **kwargs))  # type: ignore[operator]
@@ -41,7 +41,7 @@ def test_not_on_another_stream() -> None:
 
 
 def test_what_goes_to_the_host_must_be_waited_for() -> None:
-    recorder = Recorder(lambda sentence: None)
+    recorder = Recorder()
     args, kwargs = (torch.zeros(4), torch.zeros(4, device="meta")), {"non_blocking": True}
     entry = recorder.called(torch.Tensor.copy_, args, kwargs, sys._getframe())
     assert entry is not None

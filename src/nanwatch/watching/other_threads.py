@@ -44,7 +44,7 @@ class OtherThreads:
         mine = self._of_thread
         if getattr(mine, "inside", False):
             return original(module, *args, **kwargs)
-        recorder = mine.__dict__.setdefault("recorder", Recorder(self._program.say_once))
+        recorder = mine.__dict__.setdefault("recorder", Recorder())
         entry = self._shielded(self._begins, recorder, module, args, kwargs, frame)
         mine.inside = True
         try:
