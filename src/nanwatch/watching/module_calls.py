@@ -26,11 +26,6 @@ OF_TORCHS_OWN = ("_compiled_call_impl", "_call_impl")
 can stand in its place, and an inner call goes through as many functions as without us."""
 
 
-_torchs_own: Any = vars(nn.Module).get("_wrapped_call_impl")
-if _torchs_own is not None and _torchs_own.__code__.co_names != OF_TORCHS_OWN:
-    _torchs_own = None
-
-
 class ModuleCalls:
     """Hands module calls to `handler`; None lets them through."""
 
@@ -98,8 +93,6 @@ class Scope:
         modules = self.modules
         modules.append(module)
         try:
-            if original is _torchs_own and module._compiled_call_impl is None:
-                return module._call_impl(*args, **kwargs)  # a frame less: models may be deep
             return original(module, *args, **kwargs)
         finally:
             modules.pop()
