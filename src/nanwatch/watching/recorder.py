@@ -98,7 +98,8 @@ class Recorder:
         finished = self.finished
         leaves = finished[0].stand_ins if len(finished) == finished.maxlen else []
         finished.append(self.tape)
-        self.tape, self.bounds = Tape(step), Bounds(sweep_at=self._usual_calls + 1)
+        parts = self.bounds.parts and self.tape.backwards > 1
+        self.tape, self.bounds = Tape(step), Bounds(sweep_at=self._usual_calls + 1, parts=parts)
         use_again(leaves)
 
     def count_back(self, steps: int) -> None:
@@ -292,7 +293,8 @@ class Recorder:
         entries = self.tape.entries
         last = max((i for i, e in enumerate(entries) if e.kind == "backward"), default=-1)
         self.tape.rebuild(entries[last + 1 :])
-        self.tape.lacks_parts, self.bounds = False, Bounds(sweep_at=self._usual_calls + 1)
+        self.tape.lacks_parts = False
+        self.bounds = Bounds(sweep_at=self._usual_calls + 1, parts=self.bounds.parts)
 
     def module_returned(self, entry: Entry, outputs: Any) -> None:
         entry.ended = sequence_number()
@@ -358,7 +360,7 @@ class Recorder:
         bounds.open_calls, bounds.sweep_at = 0, self._usual_calls + 1
         if bounds.differentiated:
             self._keep_bounds(settle)
-        bounds.differentiated = True
+        self.bounds.differentiated = True
 
     def backward_done(self) -> None:
         """Activation checkpointing calls parts of a model again: what that adds to a container belongs to the
@@ -372,6 +374,8 @@ class Recorder:
                 for held, alone in zip(entry.containers, left_alone, strict=True)
             ]
         self._left_alone = []
+        if self.bounds.parts:  # the next batch finds the memory of what is let go of before it is made
+            self._keep_bounds(settle)
 
 
 def _let_go(tape: Tape) -> bool:

@@ -55,6 +55,8 @@ class Bounds:
     """So many of them are too many."""
     differentiated: bool = False
     """There was a backward, and what led to it is not settled."""
+    parts: bool = False
+    """More came after a backward, in this step or in the one before: there are several."""
     look_at: int = LOOKED_AT_ONCE
     """How many entries there are when the next look is due."""
     looked_at: int = 0
@@ -108,6 +110,7 @@ def settle(tape: Tape, bounds: Bounds) -> None:
         upto -= 1
     if upto == bounds.settled:
         return
+    bounds.parts = True
     first, bounds.tried_from = bounds.tried_from, bounds.settled
     if upto >= bounds.retry_at:
         first, bounds.retry_at = 0, 2 * upto
