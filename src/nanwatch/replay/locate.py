@@ -160,9 +160,12 @@ def _from_replay(
 
 
 def _written_into_copies(tracer: OpTracer, state: set[int], stand_ins: dict[int, int]) -> list[int]:
-    """The ops that wrote into what stood in for this memory of the program: buffers of a model."""
+    """The ops that wrote into what stood in for this memory of the program, buffers of a model; if the values
+    were born in the step, and not handed to it."""
     copies = (copy for copy, original in stand_ins.items() if original in state)
-    return [index for index in map(tracer.writers.at, copies) if index is not None]
+    sinks = [index for index in map(tracer.writers.at, copies) if index is not None]
+    blame = first_harmful(tracer.trace, sinks) if sinks else None
+    return sinks if blame is not None and blame.outside is None else []
 
 
 def _decided(blame: Blame | None, trouble: Trouble, calls: ModuleCalls) -> Blame | None:

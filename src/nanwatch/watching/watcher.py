@@ -50,6 +50,8 @@ from nanwatch.watching.trouble import LiveTrace, Report, Trouble
 from nanwatch.watching.updates import Updates
 
 MODES = ("auto", "host", "device")
+HALF = (torch.float16, torch.bfloat16)
+"""Weights of which an optimizer may have copies in float32."""
 
 
 class Watcher:
@@ -480,8 +482,8 @@ class Watcher:
         """Nobody has stepped an optimizer yet: the program may update its weights by hand."""
         leaves, self.now.leaves = self.now.leaves, []
         held = [p for o in self.updates.optimizers for p in weights_of(o)]
-        ids, shapes = {id(p) for p in held}, {p.shape for p in held}
-        if any(id(p) in ids or p.shape in shapes for p in leaves):  # or it has copies of them, in float32
+        ids, masters = {id(p) for p in held}, {p.shape for p in held if p.dtype is torch.float32}
+        if any(id(p) in ids or (p.dtype in HALF and p.shape in masters) for p in leaves):
             self._trained[0, 0] = True  # it only has not stepped yet: judged when it does
             return
         gradients = [p.grad for p in leaves if p.grad is not None]
