@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -127,11 +128,45 @@ class Nanwatch(Way):
             kept._kept._rest_until += time.perf_counter() - self._changed
 
 
+class VerdictByHand(Way):
+    """What anybody can write with torch's own functions to keep bad gradients out of a fused optimizer and
+    not wait for the GPU. Nothing is recorded, nobody learns of it: what nanwatch costs more is the price of
+    knowing where a value was born."""
+
+    settling = Nanwatch.settling
+
+    def __init__(self) -> None:
+        super().__init__(lambda model: verdict_by_hand())
+
+
 UNWATCHED = Way(lambda model: contextlib.nullcontext())
 FUSED = {"cpu": None, "cuda": True}
 """Of the optimizer: as torch has it where nobody asks, and what device mode needs."""
 PEERS_EVERY = 10
 """Rounds; their costs are multiples, and seen from a few."""
+
+
+@contextlib.contextmanager
+def verdict_by_hand() -> Iterator[None]:
+    latched: torch.Tensor | None = None
+
+    def before(optimizer: Any, args: Any, kwargs: Any) -> None:
+        nonlocal latched
+        gradients = [
+            p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None
+        ]
+        norm = torch.nn.utils.get_total_norm(gradients)
+        bad = torch.isfinite(norm).logical_not().float()
+        latched = bad if latched is None else torch.maximum(latched, bad)
+        optimizer.found_inf = latched
+
+    def after(optimizer: Any, args: Any, kwargs: Any) -> None:
+        del optimizer.found_inf
+
+    handles = [register_optimizer_step_pre_hook(before), register_optimizer_step_post_hook(after)]
+    yield
+    for handle in handles:
+        handle.remove()
 
 
 @contextlib.contextmanager
@@ -173,6 +208,7 @@ def ways(task: Task, device: torch.device, compiled: bool) -> dict[str, Way]:
             found["nanwatch, survive, snapshots"] = survive
     else:
         found["nanwatch, device mode"] = Nanwatch(mode="device")
+        found["found_inf by hand, device mode"] = VerdictByHand()
     if not compiled and task.is_quick:
         found["torch detect_anomaly"] = Way(anomaly)
         found["isfinite hook on each module"] = Way(isfinite_hooks)
@@ -273,7 +309,8 @@ def measure(
     timed: dict[str, list[Timed]] = {name: [] for name in chosen}
     with contextlib.suppress(KeyboardInterrupt):
         for number in range(rounds):
-            some = [n for n, w in chosen.items() if isinstance(w, Nanwatch) or number % PEERS_EVERY == 0]
+            often = (Nanwatch, VerdictByHand)
+            some = [n for n, w in chosen.items() if isinstance(w, often) or number % PEERS_EVERY == 0]
             before = trainer.timed(Nanwatch.settling)
             for name in some:
                 watched = watched_steps(trainer, chosen[name])

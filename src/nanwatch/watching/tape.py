@@ -8,6 +8,7 @@ tell later whether somebody changed them in place.
 from __future__ import annotations
 
 import copy
+import functools
 import weakref
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
@@ -43,8 +44,10 @@ class Context:
     def now() -> Context:
         grad, inference = _grad_is_on(), _inference_is_on()
         saving = _hooks_of_saving(False) if grad else None
-        if saving is not None or inference or _some_autocast_is_on():
+        if saving is not None:
             return Context(grad, inference, _autocast_now(), saving)
+        if inference or _some_autocast_is_on():
+            return _without_saving(grad, inference, _autocast_now())
         return PLAIN_WITH_GRAD if grad else PLAIN_WITHOUT_GRAD
 
 
@@ -53,6 +56,8 @@ _some_autocast_is_on = torch._C._is_any_autocast_enabled
 _autocast_is_on, _autocast_type = torch.is_autocast_enabled, torch.get_autocast_dtype
 _hooks_of_saving = torch._C._autograd._top_saved_tensors_default_hooks
 
+_without_saving = functools.lru_cache(maxsize=64)(Context)
+"""A program has few of them, and asks at every call."""
 PLAIN_WITH_GRAD = Context(True, False, ())
 PLAIN_WITHOUT_GRAD = Context(False, False, ())
 
