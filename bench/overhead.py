@@ -110,7 +110,7 @@ class Nanwatch(Way):
 
     def take_off(self) -> None:
         watcher = self._session.watcher
-        watcher.shield.run(watcher.updates.judge_late, True)
+        watcher.shield.run(watcher.updates.late.act_on_those_that_came, True)
         watcher.recorder.finished.clear()  # what they hold is no part of unwatched steps
         watcher.close()
         self._changed = time.perf_counter()

@@ -32,14 +32,14 @@ WHILE_ALL_IS_WELL = """
     watching.tape:Tape.add
     watching.tape:Rng.now
     watching.sentinel:HostSentinel.judge
-    watching.watcher:Watcher.backward_begins
-    watching.watcher:Watcher.backward_done
+    watching.backwards:Backwards.begins
+    watching.backwards:Backwards.done
     watching.updates:Updates.begins
     watching.updates:Updates.done
-    watching.updates:Updates.clipped
+    watching.clips:Clips.clipped
     watching.watcher:Watcher.quiet_begins
     watching.watcher:Watcher.quiet_done
-    watching.watcher:Watcher.arrived
+    watching.arrivals:Arrivals.came
     watching.watcher:Watcher._root_returned
     watching.step:Step.facts
     replay.tracer:OpTracer._after

@@ -426,7 +426,7 @@ class Session:
         if found is None:
             return False
         trouble, located = found
-        self.watcher.forget_pending_output()
+        self.watcher.outputs.forget()
         self._settle(self._incident(located, "raised", "exception"), trouble, located)
         return True
 

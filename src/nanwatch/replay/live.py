@@ -272,7 +272,11 @@ class LiveTracer:
         ]
         nearest = sorted(self.tracer.peaks.items(), key=lambda item: -item[1])[:MOST_PEAKS]
         found: dict[str, Any] = {"hidden": hidden} if hidden else {}
-        peaks = {path_of(modules) or "": float(f"{share:.3g}") for modules, share in nearest if modules}
+        peaks = {}
+        for place, share in nearest:
+            modules = tuple(module for reference in place if (module := reference()) is not None)
+            if modules and len(modules) == len(place):
+                peaks[path_of(modules) or ""] = float(f"{share:.3g}")
         return {**found, "range_used": peaks} if peaks else found
 
     def silent_damage(self) -> bool:

@@ -27,7 +27,7 @@ from nanwatch.watching.about_models import leaves_of
 from nanwatch.watching.randomness import put_state
 from nanwatch.watching.ranks import NeedsOtherRanks, is_sharded
 from nanwatch.watching.storages import key_of
-from nanwatch.watching.tape import Context, Entry, Tape, given_to, map_tensors, tensors_in, version_of
+from nanwatch.watching.tape import Context, Entry, Tape, given_to, gone, map_tensors, tensors_in, version_of
 from nanwatch.watching.torch_functions import changes_its_input, written_to
 
 if TYPE_CHECKING:
@@ -192,6 +192,8 @@ class Player:
         """Models and backward run again, and what hangs on them. Data preparation does not: what it made is
         on the tape, and making it twice might touch what belongs to the program. A change in place is made
         where a copy of what was changed is in use."""
+        if entry.call is gone and not any(map(has_history, tensors_in(entry.outputs))):
+            return False
         if entry.kind in ("module", "backward") or entry.functional or self._is_changed(entry):
             return True
         if entry.kind == "write":

@@ -10,6 +10,7 @@ import contextlib
 import math
 import sys
 import threading
+import weakref
 from types import FrameType
 from typing import Any
 
@@ -68,7 +69,7 @@ class OpTracer(TorchDispatchMode):
         self.boundary: FrameType | None = None
         """The frame that runs the traced code: stacks are cut there and `base` put under them."""
         self.roots_called = False
-        self.peaks: dict[tuple[torch.nn.Module, ...], float] = {}
+        self.peaks: dict[tuple[weakref.ref[torch.nn.Module], ...], float] = {}
         """Modules running -> the largest value they made in this step, as a share of what the dtype holds."""
         self.writers: Storages[int] = Storages()
         """memory -> the op that last wrote something non-finite there."""
@@ -233,8 +234,9 @@ class OpTracer(TorchDispatchMode):
             return is_finite(tensor)
         modules = self.scope.now()
         share = peak / torch.finfo(tensor.dtype).max
-        if share > self.peaks.get(modules, 0.0):
-            self.peaks[modules] = share
+        place = tuple(map(weakref.ref, modules))
+        if share > self.peaks.get(place, 0.0):
+            self.peaks[place] = share
         return True
 
     def _may_be_a_birth(self, op: Op) -> bool:
@@ -294,7 +296,7 @@ class OpTracer(TorchDispatchMode):
                 place = forward
         number = torch.autograd._get_sequence_nr() - 1  # type: ignore[attr-defined]
         known = self._origins.get(number)
-        if known is None or called_from(known[0], place[0]):
+        if number >= 0 and (known is None or called_from(known[0], place[0])):  # below: there is no graph
             self._origins[number] = place
         return place
 

@@ -10,6 +10,7 @@ import functools
 import os
 import sys
 import threading
+import warnings
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from torch.optim import Optimizer
 from torch.optim import optimizer as optim_module
 from torch.optim.swa_utils import AveragedModel
 
+from nanwatch.watching import warned_places
 from nanwatch.watching.functional import follow_functional
 from nanwatch.watching.grad_scalers import follow_scalers
 from nanwatch.watching.pretending import pretending
@@ -58,6 +60,8 @@ class Following:
         self._follow_compiled_functions()
         self._follow_torchscript()
         self._follow_arrivals()
+        if warned_places.NAME in vars(warnings):
+            self._wrap(warnings, warned_places.NAME, warned_places.with_their_own_places)
         follow_scalers(self._wrap, self._ours, self._shield.run, self._program.scaling)
         follow_functional(self._wrap, self._ours, self._shield.run, self._program)
         self._workers.install()
@@ -141,7 +145,7 @@ class Following:
         def make_state_dict(original: Any) -> Any:
             def state_dict(*args: Any, **kwargs: Any) -> Any:
                 if self._ours():
-                    run(updates.settle)
+                    run(updates.late.settle)
                 return original(*args, **kwargs)
 
             return state_dict
@@ -186,13 +190,13 @@ class Following:
             def backward(*args: Any, **kwargs: Any) -> Any:
                 if not self._ours():
                     return original(*args, **kwargs)
-                token = run(program.backward_begins, original, args, kwargs, sys._getframe(1))
+                token = run(program.backwards.begins, original, args, kwargs, sys._getframe(1))
                 try:
                     result = original(*args, **kwargs)
                 except BaseException:
-                    run(program.backward_done, token, False)
+                    run(program.backwards.done, token, False)
                     raise
-                run(program.backward_done, token)
+                run(program.backwards.done, token)
                 return result
 
             return backward
@@ -203,7 +207,7 @@ class Following:
             def grad(*args: Any, **kwargs: Any) -> Any:
                 gradients = original(*args, **kwargs)
                 if self._ours():
-                    run(program.grad_done, gradients)
+                    run(program.backwards.grad_done, gradients)
                 return gradients
 
             return grad
@@ -299,7 +303,7 @@ class Following:
                 finally:
                     run(program.quiet_done)
                 again = functools.partial(original, parameters, *args, **kwargs)
-                run(program.updates.clipped, parameters, norm, again)
+                run(program.updates.clips.clipped, parameters, norm, again)
                 return norm
 
             return clip_grad_norm_
@@ -311,7 +315,7 @@ class Following:
                 if not isinstance(parameters, torch.Tensor):
                     parameters = list(parameters)
                 again = functools.partial(original, parameters, *args, **kwargs)
-                run(program.updates.clip_by_value_begins, parameters, again)
+                run(program.updates.clips.by_value_begins, parameters, again)
                 run(program.quiet_begins)
                 try:
                     return original(parameters, *args, **kwargs)
@@ -330,13 +334,13 @@ class Following:
     def nothing_clipped(
         self, parameters: list[torch.Tensor], by_value: bool, again: Callable[[], Any]
     ) -> bool:
-        run, updates = self._shield.run, self._program.updates
+        run, clips = self._shield.run, self._program.updates.clips
         if not self._ours():
             return False
         if by_value:
-            run(updates.clip_by_value_begins, parameters, again)
+            run(clips.by_value_begins, parameters, again)
         else:
-            run(updates.not_clipped, again)
+            run(clips.not_clipped, again)
         return True
 
     def _follow_arrivals(self) -> None:
@@ -349,7 +353,7 @@ class Following:
             def arrival(*args: Any, **kwargs: Any) -> Any:
                 value = original(*args, **kwargs)
                 if self._ours():
-                    run(program.arrived, value, sys._getframe(1))
+                    run(program.arrivals.came, value, sys._getframe(1))
                 return value
 
             return arrival

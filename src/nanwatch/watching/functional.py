@@ -148,7 +148,7 @@ class _FollowingTransforms:
         entry.derivative = derivative
         self._program.apply_done(entry, outputs)
         if derivative and not self._program.updates.optimizers:
-            self._program.grad_done(outputs)  # else it is judged when an optimizer uses it
+            self._program.backwards.grad_done(outputs)  # else it is judged when an optimizer uses it
         elif ran_a_model and not self._program.updates.optimizers:
             self._program.transformed(outputs)
 

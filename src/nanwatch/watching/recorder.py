@@ -61,6 +61,7 @@ class Known:
     """training mode -> what a call changes."""
     unchanging: set[bool] = field(default_factory=set)
     """The training modes in which a call changes nothing."""
+    has_weights: bool = True
     draws_from_numpy: bool = False
     overwrites: bool = False
     """It has changed what it was given."""
@@ -97,6 +98,9 @@ class Recorder:
     def next_step(self, step: int) -> None:
         finished = self.finished
         leaves = finished[0].stand_ins if len(finished) == finished.maxlen else []
+        for entry in self.tape.entries:
+            if entry.kind == "module":
+                entry.let_model_go()
         finished.append(self.tape)
         parts = self.bounds.parts and self.tape.backwards > 1
         self.tape, self.bounds = Tape(step), Bounds(sweep_at=self._usual_calls + 1, parts=parts)
@@ -224,6 +228,7 @@ class Recorder:
         known = self.known_of(module)
         rng = Rng.of_all(known.draws_from_numpy)
         entry = Entry("module", module, args, kwargs, take_stack(frame), Context.now(), rng=rng)
+        entry.has_weights = known.has_weights
         entry.training = getattr(module, "training", False)  # frozen TorchScript has none
         if self.swaps and self.swaps[-1][0] is module:
             entry.swapped = self.swaps[-1][1]
@@ -252,7 +257,8 @@ class Recorder:
         if known is None or known.module() is not module:
             known = self._known.get(module)
             if known is None:
-                known = self._known[module] = Known(weakref.ref(module))
+                weights = next(module.parameters(), None) is not None
+                known = self._known[module] = Known(weakref.ref(module), has_weights=weights)
             self._last_known = known
         return known
 

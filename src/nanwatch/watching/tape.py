@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from nanwatch.messages import say
 from nanwatch.watching.randomness import GeneratorState, Rng
 from nanwatch.watching.stack import Stack
 from nanwatch.watching.torch_functions import changes_its_input
@@ -86,7 +87,7 @@ class Entry:
         self.kind = kind
         """"op", "module", "apply", "backward", or "write": an in-place change of a tensor from outside
         the tape, which is not made a second time."""
-        self.call = call
+        self._call: Callable[..., Any] | weakref.ref[Any] = call
         self.args = args
         self.kwargs = kwargs
         self.stack = stack
@@ -98,6 +99,21 @@ class Entry:
         self.made: list[tuple[torch.Tensor, int]] = []
         """What it returned, with its version then."""
 
+    @property
+    def call(self) -> Callable[..., Any]:
+        call = self._call
+        if type(call) is not weakref.ref:
+            return call
+        return call() or gone
+
+    def let_model_go(self) -> None:
+        """Where the program lets go of a model, so do we: from here on this is done. A module without weights
+        (a loss that is made anew for each call) holds nothing worth it."""
+        if self.has_weights and type(self._call) is not weakref.ref:
+            self._call = weakref.ref(self._call)
+
+    has_weights: bool = False
+    """Of a module."""
     outputs: Any = None
     generators: Sequence[GeneratorState] = ()
     """The states of the program's own generators that it may draw from."""
@@ -152,6 +168,11 @@ class Entry:
     exchange: tuple[bool, bool] | None = None
     """Of a data parallel wrapper's call: whether its backward averages the gradients over the ranks, and
     whether the ranks took over the first one's statistics before it."""
+
+
+def gone(*args: Any, **kwargs: Any) -> Any:
+    """In the place of a model that the program has let go of."""
+    raise ReferenceError(say("watch.model_gone"))
 
 
 @dataclass(slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,30 +12,23 @@ from torch.optim import Optimizer
 from torch.optim.swa_utils import AveragedModel
 
 from nanwatch.messages import say
-from nanwatch.tensors import is_finite, norm_and_verdict
+from nanwatch.tensors import is_finite
 from nanwatch.watching.aftermath import Aftermath
+from nanwatch.watching.clips import Clips
+from nanwatch.watching.closures import Closures, closure_among
 from nanwatch.watching.forbidden import was_infinite_before
 from nanwatch.watching.held_back import Copies, EmptyGroups, held_back, replace_by_zero
 from nanwatch.watching.lasting_state import Damage, LastingState
+from nanwatch.watching.late_verdicts import LateVerdicts
 from nanwatch.watching.layers import facts_of
 from nanwatch.watching.module_state import put_state_back
 from nanwatch.watching.of_the_batch import of_the_batch
-from nanwatch.watching.sentinel import (
-    LATE_STEPS,
-    DeviceSentinel,
-    Verdict,
-    found_inf,
-    gradients_of,
-    supports_found_inf,
-    total_norm,
-    weights_of,
-)
+from nanwatch.watching.sentinel import LATE_STEPS, Verdict, found_inf, gradients_of, weights_of
 from nanwatch.watching.stack import Stack, take_stack
 from nanwatch.watching.step import Step
-from nanwatch.watching.trouble import LastUpdate, Trouble
+from nanwatch.watching.trouble import LastUpdate
 
 if TYPE_CHECKING:
-    from nanwatch.records import StepFacts
     from nanwatch.watching.watcher import Watcher
 
 IN_A_ROW = 4
@@ -48,13 +40,11 @@ class Updates:
 
     def __init__(self, watcher: Watcher, mode: str, policy: str) -> None:
         self._watcher = watcher
-        self._mode = mode
         self._policy = policy
-        self._device = DeviceSentinel()
-        self._late_facts: dict[int, StepFacts] = {}
+        self.late = LateVerdicts(watcher, mode, policy)
+        self.clips = Clips(watcher)
+        self._closures = Closures(watcher, self)
         self._held: EmptyGroups | Copies | None = None
-        self._copies: Copies | None = None
-        """Of an optimizer that calls the model itself, while its step is under way."""
         self._inner: list[EmptyGroups | Copies] = []
         """Of others that one which is held back steps inside."""
         self._inside_its_own = 0
@@ -63,7 +53,7 @@ class Updates:
         self._made: dict[int, int] = {}
         """id of an optimizer -> how many updates it has made."""
         self.aftermath = Aftermath(watcher)
-        self._lasting = LastingState(watcher.recorder, watcher.fingerprints)
+        self.lasting = LastingState(watcher.recorder, watcher.fingerprints)
         self.last: LastUpdate | None = None
         self._left_out: int | None = None
         """The last step whose batch was left out."""
@@ -124,11 +114,11 @@ class Updates:
         if now.updating and self._is_inside_a_skipped_one(optimizer, frame):
             self._inner.append(held_back(optimizer))
             return None
-        on_device = self.on_device(optimizer)
+        on_device = self.late.serve(optimizer)
         watcher.lockstep.step_begins(on_device)
         if self._held is not None:
             self.give_back()
-        watcher.judge_trial()
+        watcher.outputs.judge_trial()
         self.aftermath.step_begins(optimizer)
         if self.last is None or self.last.optimizer() is not optimizer:
             self.made(optimizer)
@@ -141,9 +131,9 @@ class Updates:
         now.events.append("step")
         watcher.outside.stand_aside()
         self._judge_hyperparameters(optimizer)
-        closure, replaced = _closure_among(args, kwargs), None
+        closure, replaced = closure_among(args, kwargs), None
         if closure is not None:
-            replaced = self._with_closure_watched(closure, optimizer, args, kwargs)
+            replaced = self._closures.watched(closure, optimizer, args, kwargs)
         else:
             self._judge(optimizer, on_device)
         watcher.trace_the_update()
@@ -152,7 +142,7 @@ class Updates:
     def _is_inside_a_skipped_one(self, optimizer: Optimizer, frame: Any) -> bool:
         """Whether an optimizer that is held back, or whose closure went bad, calls this one to make its
         update."""
-        outer = self._copies or self._held
+        outer = self._closures.copies or self._held
         if outer is None or outer.optimizer is optimizer or "skip" not in self._step.events:
             return False
         return _is_inside_the_step_of(outer.optimizer, frame)
@@ -170,10 +160,10 @@ class Updates:
         verdict = now.verdict
         if self._held is not None:
             self.give_back()
-        if self._copies is not None:
-            self._put_copies_back(self._copies)
+        if self._closures.copies is not None:
+            self._closures.put_copies_back()
         if now.verdict_is_late:
-            self._device.step_is_over()
+            self.late.step_is_over()
             optimizer.__dict__.pop("found_inf", None)
         now.updating = False
         if "skip" not in now.events:
@@ -191,7 +181,7 @@ class Updates:
             self._went_bad(optimizer, bad)
         if watcher.fingerprints.affordable():
             watcher.fingerprints.updated(optimizer, now.number)
-        if watcher.backward is not None:
+        if watcher.backwards.under_way is not None:
             now.updated_inside = optimizer
             return
         watcher.finish_step(verdict, optimizer)
@@ -220,9 +210,9 @@ class Updates:
         if watcher.live is not None and watcher.live.on:
             watcher.live.pause()
         if on_device:
-            self._judge_on_device(optimizer)
+            self.late.judge(optimizer, self.clips.norm_for(optimizer))
             return
-        damage = self._lasting.damage(watcher.now.number)
+        damage = self.lasting.damage(watcher.now.number)
         verdict = self._verdict(optimizer, damage)
         if verdict.bad == "overflow":
             watcher.scaling.overflowed(optimizer)
@@ -241,7 +231,7 @@ class Updates:
         checked = step.scaler_checked and self._watcher.scaling.stepping
         gradients = [] if checked else gradients_of(optimizer)
         confirm = checked or not step.clipped_by_value
-        norm = None if step.clip is None else self._clip_norm(optimizer)
+        norm = None if step.clip is None else self.clips.norm_for(optimizer)
         verdict = self._watcher.host.judge(step.losses, gradients, norm, confirm)
         if checked and verdict.bad is None and not step.closure and found_inf(optimizer):
             verdict = verdict._replace(bad="overflow", grad_norm=None)
@@ -255,19 +245,26 @@ class Updates:
         step.verdict = verdict
         return verdict
 
+    def judge_evaluation(self, optimizer: Optimizer) -> bool:
+        """One of several in a step, by a closure: whether it is bad."""
+        verdict = self._verdict(optimizer)
+        if verdict.bad is not None:
+            self._act_on(verdict, optimizer)
+        return verdict.bad is not None
+
     def _act_on_damage(self, damage: Damage, optimizer: Optimizer) -> None:
         """Loss and gradients are finite, and what they were made with is not what it should be."""
         if self._watcher.lockstep.groups:
             damage.by_this_step = False  # what one rank could mend by skipping, others cannot
-        action = self._told_of(damage, optimizer)
+        action = self.told_of(damage, optimizer)
         if action in ("skip", "rollback"):
             self.do_without(action, optimizer, damage)
 
-    def _told_of(self, damage: Damage, optimizer: Optimizer) -> str:
+    def told_of(self, damage: Damage, optimizer: Optimizer) -> str:
         where, mends = damage.seen_in, damage.by_this_step
         action = self._watcher.trouble(where, damage.sinks, optimizer, prevented=mends, damage=damage)
         if action not in ("skip", "rollback"):
-            self._lasting.tell(damage)
+            self.lasting.tell(damage)
         return action or ""
 
     def do_without(self, action: str, optimizer: Optimizer, damage: Damage | None) -> None:
@@ -282,8 +279,8 @@ class Updates:
             self._hold_back(optimizer)
             self.leave_out(optimizer, weights)
             if damage is not None:
-                self._lasting.mend(damage)
-        held = self._held or self._copies
+                self.lasting.mend(damage)
+        held = self._held or self._closures.copies
         if held is not None:
             held.draws_from_here()
 
@@ -296,7 +293,7 @@ class Updates:
             replace_by_zero(gradients_of(optimizer))
         if action not in ("skip", "rollback"):
             if damage is not None:
-                self._lasting.tell(damage)
+                self.lasting.tell(damage)
             return
         if watcher.good_parts is not None:
             self.go_on_without_the_bad_parts(optimizer)
@@ -308,7 +305,7 @@ class Updates:
         together, they ask each other."""
         if self._watcher.lockstep.groups:
             return not self._step.closure
-        several = self._watcher.recorder.tape.backwards > 1 and self._copies is None
+        several = self._watcher.recorder.tape.backwards > 1 and self._closures.copies is None
         if not several or self._step.closure or not self._watcher.scaling.lets_parts_in(optimizer):
             return False
         return not self._watcher.recorder.has_changed(gradients_of(optimizer))
@@ -354,154 +351,15 @@ class Updates:
         return self._skipped_in_a_row % IN_A_ROW != 0
 
     def _hold_back(self, optimizer: Optimizer) -> None:
-        if self._copies is None:
+        if self._closures.copies is None:
             self._held = held_back(optimizer)
 
     def give_back(self) -> None:
         """What was held back is over."""
-        self._device.step_is_over()
+        self.late.step_is_over()
         held, self._held = self._held, None
         if held is not None:
             held.give_back()
-
-    # Optimizers that call the model themselves
-
-    def _with_closure_watched(
-        self, closure: Callable[..., Any], optimizer: Optimizer, args: Any, kwargs: Any
-    ) -> Any:
-        """The step's arguments with the closure wrapped."""
-        self._step.closure = True
-        self._mend_before_the_model_is_called(optimizer)
-        self._copies = Copies.of(optimizer) if self.holds_back else None
-        watched = self._watched(closure, optimizer)
-        if "closure" in kwargs:
-            return args, {**kwargs, "closure": watched}
-        return (args[0], watched, *args[2:]), kwargs
-
-    def _mend_before_the_model_is_called(self, optimizer: Optimizer) -> None:
-        """No rank has to wait here: only where this one trains alone. Not if this step's gradients are bad
-        already: they are judged after the closure."""
-        if self._watcher.lockstep.groups:
-            return
-        damage = self._lasting.damage(self._watcher.step)
-        if damage is None or self._is_bad_so_far(optimizer):
-            return
-        action = self._told_of(damage, optimizer)
-        if action == "rollback":
-            self._watcher.roll_back(damage.good_until)
-        elif action == "skip":
-            self._lasting.mend(damage)
-
-    def _is_bad_so_far(self, optimizer: Optimizer) -> bool:
-        step, tape = self._step, self._watcher.recorder.tape
-        if not tape.backwards:
-            return False
-        return self._watcher.host.judge(step.losses, gradients_of(optimizer), None).bad is not None
-
-    def _watched(self, closure: Callable[..., Any], optimizer: Optimizer) -> Callable[..., Any]:
-        run = self._watcher.shield.run
-        given_up: list[Any] = []
-
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            if given_up:  # this step is skipped: it need not call the model again
-                run(self._stand_still)
-                return given_up[0]
-            run(self._closure_begins)
-            result = closure(*args, **kwargs)
-            if run(self._closure_done, optimizer):
-                given_up.append(result)
-            return result
-
-        return watched
-
-    def _closure_begins(self) -> None:
-        self._step.updating = False
-        self._watcher.listen()
-
-    def _closure_done(self, optimizer: Optimizer) -> bool:
-        """Whether the step is to be skipped."""
-        watcher = self._watcher
-        watcher.stand_aside()
-        self._step.updating = True
-        verdict = self._verdict(optimizer)
-        if verdict.bad is not None:
-            self._act_on(verdict, optimizer)
-        skipped = verdict.bad is not None and self._copies is not None
-        if skipped:
-            self._stand_still()
-        watcher.trace_the_update()
-        return skipped
-
-    def _stand_still(self) -> None:
-        """As far as the optimizer can see, there is nothing to be gained."""
-        if self._copies is not None:
-            self._copies.stand_still()
-
-    def _put_copies_back(self, copies: Copies) -> None:
-        self._copies = None
-        if "skip" in self._step.events:
-            copies.give_back()
-
-    # Device mode
-
-    def on_device(self, optimizer: Optimizer) -> bool:
-        if self._mode == "host" or not supports_found_inf(optimizer):
-            return False
-        if self._watcher.scaling.stepping:
-            return False  # whether it only looks for its scale must be known before the scale is updated
-        if self._mode == "device":
-            return True
-        if self._policy not in ("raise", "observe"):
-            return False  # a verdict that comes late cannot keep schedules and averages from moving on
-        return any(p.is_cuda for group in optimizer.param_groups for p in group["params"][:1])
-
-    def _judge_on_device(self, optimizer: Optimizer) -> None:
-        self.judge_late(False)
-        self._step.verdict_is_late = True
-        self._device.guard(
-            optimizer,
-            self._watcher.step,
-            self._step.losses,
-            gradients_of(optimizer),
-            self._clip_norm(optimizer),
-            self._watcher.lockstep.agree_on_device if self._watcher.lockstep.groups else None,
-            hold_back=self._policy != "observe",
-        )
-
-    def first_unjudged(self) -> int | None:
-        return self._device.first_unjudged()
-
-    def settle(self) -> None:
-        """Before the state of an optimizer is read."""
-        self._device.settle()
-
-    def keep_until_judged(self, facts: StepFacts) -> None:
-        self._late_facts[facts.step] = facts
-
-    def judge_late(self, wait: bool) -> None:
-        """Act on the verdicts that have come from the device."""
-        watcher = self._watcher
-        for step, verdict in self._device.past(wait, together=bool(watcher.lockstep.groups)):
-            facts = self._late_facts.pop(step, None)
-            if facts is not None:
-                facts.loss, facts.grad_norm = verdict.loss, verdict.grad_norm
-                watcher.log(facts)
-            if verdict.bad is None:
-                continue
-            tapes = [*watcher.recorder.finished, watcher.recorder.tape]
-            tape = next((t for t in tapes if t.step == step), watcher.recorder.tape)
-            trouble = Trouble(step, verdict.bad, tape, tuple(t for t in tapes if t.step < step))
-            trouble.prevented = self._policy != "observe"
-            action = watcher.send(trouble)
-            if action[0] == "skip":
-                put_state_back(reversed(of_the_batch(tape, (t for t in tapes if t.step < step))))
-            self._device.clear()
-            for facts in self._late_facts.values():
-                facts.events = (*facts.events, "held-back")
-                watcher.log(facts)
-            self._late_facts.clear()
-            watcher.lockstep.agreed_late()
-            watcher.raise_if(action)
 
     def judge_last(self) -> None:
         """At the end of the program: has the last update left bad weights, which no step will show?"""
@@ -512,35 +370,6 @@ class Updates:
         if bad:
             sinks = [("parameter", p.detach()) for p in bad]
             self._went_bad(optimizer, sinks, say("watch.seen_at_the_end"))
-
-    # Clipping
-
-    def clipped(self, parameters: Any, norm: torch.Tensor, again: Callable[[], Any]) -> None:
-        self._watcher.event("clip")
-        self._step.clipping.append(again)
-        tensors = [parameters] if isinstance(parameters, torch.Tensor) else parameters
-        self._step.clip = (frozenset(map(id, tensors)), norm.detach())
-
-    def not_clipped(self, again: Callable[[], Any]) -> None:
-        """Bad gradients stay as they are; good ones in their place are clipped."""
-        self._watcher.event("clip")
-        self._step.clipping.append(again)
-
-    def clip_by_value_begins(self, parameters: Any, again: Callable[[], Any]) -> None:
-        """It makes a large number of an Inf: look before it."""
-        tensors = [parameters] if isinstance(parameters, torch.Tensor) else parameters
-        gradients = [g for p in tensors if (g := p.grad) is not None]
-        if gradients:
-            self.clipped(tensors, total_norm(norm_and_verdict(gradients)), again)
-            self._step.clipped_by_value = True
-
-    def _clip_norm(self, optimizer: Optimizer) -> torch.Tensor | None:
-        """The norm that clipping has already computed, if it was over all of this optimizer's gradients."""
-        if self._step.clip is None:
-            return None
-        covered, norm = self._step.clip
-        mine = (id(p) for group in optimizer.param_groups for p in group["params"] if p.grad is not None)
-        return norm if all(p in covered for p in mine) else None
 
 
 def _has_a_gradient(tensor: torch.Tensor) -> bool:
@@ -558,12 +387,3 @@ def _is_inside_the_step_of(optimizer: Optimizer, frame: Any) -> bool:
             return True
         outer = outer.f_back
     return False
-
-
-def _closure_among(args: Any, kwargs: Any) -> Callable[..., Any] | None:
-    """The function among the arguments of a step that calls the model."""
-    if len(args) < 2 and not kwargs:
-        return None
-    named = kwargs.get("closure")
-    closure = named if named is not None else (args[1] if len(args) > 1 else None)
-    return closure if callable(closure) else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -21,37 +20,32 @@ from nanwatch.watching.about_models import (
     given_what_a_model_made,
     is_compiled,
     is_loss,
-    leaves_of,
     living,
 )
-from nanwatch.watching.asked_about import is_asked_about
+from nanwatch.watching.arrivals import Arrivals
+from nanwatch.watching.backwards import Backwards
 from nanwatch.watching.fingerprints import Fingerprints
 from nanwatch.watching.first_look import look_at
 from nanwatch.watching.following import Following
-from nanwatch.watching.held_back import replace_by_zero
 from nanwatch.watching.lasting_state import Damage
 from nanwatch.watching.module_calls import ModuleCalls
-from nanwatch.watching.module_state import put_state_back
 from nanwatch.watching.not_compiled import hide_from_dynamo
 from nanwatch.watching.other_threads import OtherThreads
+from nanwatch.watching.outputs import Outputs
 from nanwatch.watching.outside import OutsideMode
 from nanwatch.watching.pretending import pretending
 from nanwatch.watching.randomness import Rng
 from nanwatch.watching.ranks import Lockstep
 from nanwatch.watching.recorder import Recorder
 from nanwatch.watching.scaling import Scaling
-from nanwatch.watching.sentinel import HostSentinel, Verdict, weights_of
+from nanwatch.watching.sentinel import HostSentinel, Verdict
 from nanwatch.watching.shield import Shield, warn
-from nanwatch.watching.stack import Stack, take_stack
 from nanwatch.watching.step import NOTHING_WRONG, Step
-from nanwatch.watching.storages import Storages
 from nanwatch.watching.tape import Entry, tensors_in
 from nanwatch.watching.trouble import LiveTrace, Report, Trouble
 from nanwatch.watching.updates import Updates
 
 MODES = ("auto", "host", "device")
-HALF = (torch.float16, torch.bfloat16)
-"""Weights of which an optimizer may have copies in float32."""
 
 
 class Watcher:
@@ -85,27 +79,19 @@ class Watcher:
         if live is not None:
             live.tell_errors_to(self.shield.give_up)
         self._home = threading.get_ident()
-        self._arrivals: Storages[Stack] = Storages()
-        self._epochs: dict[int | None, int] = {}
-        """id of a data set -> how many passes over it had a step in them."""
-        self._passes: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-        """The iterator of a loader -> which pass over its data it makes."""
-        self._data: int | None = None
-        """id of the data set that the last batch is from."""
-        self._has_backward = False
-        self._inside = False
+        self.arrivals = Arrivals()
+        self.outputs = Outputs(self)
+        self.backwards = Backwards(self)
+        self.has_backward = False
+        """The program has differentiated something."""
+        self.inside = False
         """A root module is running."""
         self._compiled = False
         """A function under torch.compile is running: a mode on a stack would keep Dynamo from compiling the
         rest of it, where it has to be cut in two."""
         self._began_at = 0
         """How many ops the live trace had seen when the root module was called."""
-        self.backward: Entry | None = None
-        """The backward that is under way."""
-        self._pending_output: Any = None
-        self._trial: tuple[Entry, list[torch.Tensor]] | None = None
-        """A call without gradients in a training that gave something bad, to be judged by what comes next."""
-        self._trained: dict[tuple[int, int], bool] = {}
+        self.trained: dict[tuple[int, int], bool] = {}
         self.go_back: Callable[[int | None], None] | None = None
         """Puts the last good state back: one of this step or before."""
         self.bad_state: Callable[[], list[tuple[str, torch.Tensor]]] | None = None
@@ -142,7 +128,12 @@ class Watcher:
             parts.append(self.live.leave_for_good)
         if not self._closed:
             updates = self.updates
-            parts += [self._following.uninstall, updates.give_back, updates.settle, updates.aftermath.over]
+            parts += [
+                self._following.uninstall,
+                updates.give_back,
+                updates.late.settle,
+                updates.aftermath.over,
+            ]
         self._closed = True
         gone = [_without_fail(part) for part in parts]
         if all(left is not False for left in gone):
@@ -162,9 +153,9 @@ class Watcher:
         """At the end of the program: judge what is still open, then close."""
         try:
             if not self._closed and not self._raised:
-                self.shield.run(self.updates.judge_late, True)
-                self.shield.run(self._judge_pending_output)
-                self.shield.run(self.judge_trial)
+                self.shield.run(self.updates.late.act_on_those_that_came, True)
+                self.shield.run(self.outputs.judge_pending)
+                self.shield.run(self.outputs.judge_trial)
                 if not self.incidents:
                     self.shield.run(self.updates.judge_last)
         finally:
@@ -173,7 +164,7 @@ class Watcher:
 
     def _gave_up(self) -> None:
         self.close()
-        self.lockstep.leave(self.updates.on_device)
+        self.lockstep.leave(self.updates.late.serve)
 
     def _interrupted(self) -> None:
         """A signal handler of the program has raised something while our code ran, and what that was about to
@@ -181,10 +172,10 @@ class Watcher:
         self.outside.look_again()
         if self.live is not None:
             self.live.look_again()
-        if self._closed or self._inside or threading.get_ident() != self._home:
+        if self._closed or self.inside or threading.get_ident() != self._home:
             return
         self.calls.handler = self._root_call
-        self.backward, self.now.updating, self._compiled = None, False, False
+        self.backwards.under_way, self.now.updating, self._compiled = None, False, False
         self.listen()
 
     def _step_aside(self, sentence: str) -> None:
@@ -226,7 +217,7 @@ class Watcher:
         self.stand_aside()
 
     def quiet_done(self) -> None:
-        if not self._inside:
+        if not self.inside:
             self.listen()
 
     # Root modules
@@ -235,7 +226,7 @@ class Watcher:
         self, original: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         if threading.get_ident() != self._home or self.shield.busy or self.shield.broken:
-            if self.shield.busy or self.shield.broken or self._inside or pretending():
+            if self.shield.busy or self.shield.broken or self.inside or pretending():
                 return original(module, *args, **kwargs)
             if not getattr(module, "training", False) or not torch.is_grad_enabled():
                 return self._other_threads.call(original, module, args, kwargs, sys._getframe(1))
@@ -244,7 +235,7 @@ class Watcher:
         if pretending():
             return self._unheard(original, module, args, kwargs)
         frame = sys._getframe(1)
-        if not self._has_backward and called_by_a_tool(frame):
+        if not self.has_backward and called_by_a_tool(frame):
             was, self.calls.handler = self.calls.handler, None
             try:
                 return original(module, *args, **kwargs)
@@ -253,7 +244,7 @@ class Watcher:
         try:
             entry = self.shield.run(self._root_begins, module, args, kwargs, frame)
         except BaseException:
-            self._inside = False
+            self.inside = False
             raise
         if self.shield.broken:
             return original(module, *args, **kwargs)
@@ -267,7 +258,7 @@ class Watcher:
                 else:
                     outputs = original(module, *args, **kwargs)
             finally:  # nothing is called here: no signal can come in between
-                self._inside = False
+                self.inside = False
                 if not self.shield.broken:
                     self.calls.handler = self._root_call
         except BaseException as error:
@@ -295,10 +286,11 @@ class Watcher:
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], frame: Any
     ) -> Entry:
         recorder = self.recorder
-        if self._pending_output is not None:
-            self._judge_pending_output()
-        if self._trial is not None:
-            self.judge_trial()
+        outputs = self.outputs
+        if outputs.pending is not None:
+            outputs.judge_pending()
+        if outputs.trial is not None:
+            outputs.judge_trial()
         if recorder.on_write is not None:
             self.updates.aftermath.module_called(module, args, kwargs)
         training = self.updates.last is not None or self._is_training(module)
@@ -308,7 +300,7 @@ class Watcher:
         self.stand_aside()
         if not recorder.known_of(module).looked_at:
             recorder.known_of(module).looked_at = self.fingerprints.model_called(module, self.step)
-        self._inside = True
+        self.inside = True
         fed = bool(recorder.tape.entries) and given_what_a_model_made(args, kwargs, recorder.tape)
         phase = "loss" if is_loss(module, fed) else "forward"
         self.now.events.append("forward")
@@ -329,15 +321,15 @@ class Watcher:
         """Whether an optimizer works on this program's models: then its steps are counted, else calls of
         the root module."""
         key = (id(module), len(self.updates.optimizers))
-        if key not in self._trained:
+        if key not in self.trained:
             mine = {id(p) for p in module.parameters()}
             held = (p for o in self.updates.optimizers for group in o.param_groups for p in group["params"])
-            self._trained[key] = any(id(p) in mine for p in held)
-        return self._training
+            self.trained[key] = any(id(p) in mine for p in held)
+        return self.training
 
     @property
-    def _training(self) -> bool:
-        return self.updates.last is not None or any(self._trained.values())
+    def training(self) -> bool:
+        return self.updates.last is not None or any(self.trained.values())
 
     def _root_failed(self, entry: Entry | None, error: BaseException) -> None:
         if entry is not None and isinstance(error, Exception):
@@ -356,10 +348,12 @@ class Watcher:
         if self.live is not None and self.live.active:
             self.live.after_root = True
         if not any(t.requires_grad for t, _ in entry.made):
-            self._judge_output(entry, outputs, may_be_a_trial=self._has_backward)
+            self.outputs.judge(entry, outputs, may_be_a_trial=self.has_backward)
+            if self.outputs.trial is None:
+                entry.let_model_go()
             self.recorder.forget_plain_calls()
-        elif not self._has_backward:
-            self._pending_output = (entry, outputs)
+        elif not self.has_backward:
+            self.outputs.pending = (entry, outputs)
         self.listen()
 
     def _note_phase(self, entry: Entry, outputs: Any) -> None:
@@ -369,156 +363,17 @@ class Watcher:
             if self.live is not None and self.live.active:
                 self.live.was_loss_since(self._began_at)
 
-    def forget_pending_output(self) -> None:
-        self._pending_output = self._trial = None
-
-    def _judge_pending_output(self) -> None:
-        """A model called with gradients on and no backward after it: inference without no_grad."""
-        pending, self._pending_output = self._pending_output, None
-        if pending is not None and not self._has_backward:
-            self._judge_output(*pending)
-
-    def judge_trial(self) -> None:
-        """A model called without gradients in a training, that gave something bad: the program may have tried
-        something out, and looks itself whether it is finite."""
-        trial, self._trial = self._trial, None
-        if trial is not None and not is_asked_about(trial[0], self.recorder.tape):
-            self._output_is_bad(trial[1])
-
-    def _judge_output(self, entry: Entry, outputs: Any, may_be_a_trial: bool = False) -> None:
-        bad = [t for t in tensors_in(outputs) if not is_finite(t)]
-        collected = bool(bad) and self.updates.holds_back and entry.training and bool(entry.buffers)
-        if bad and may_be_a_trial and not collected:
-            self._trial = (entry, bad)
-        elif bad:
-            self._output_is_bad(bad, say("watch.not_collected") if collected else "")
-            if collected:
-                put_state_back([entry])
-        else:
-            self.judge_silent_damage(None)
-
-    def _output_is_bad(self, bad: list[torch.Tensor], note: str = "") -> None:
-        action = self.trouble("output", [("output", t) for t in bad], note=note)
-        if action == "zero":
-            replace_by_zero(t.detach() for t in bad)
-        elif action == "rollback":
-            self.roll_back()
-
     def judge_silent_damage(self, optimizer: Optimizer | None) -> None:
         if self.live is not None and self.live.active and self.live.silent_damage():
             self.trouble("trace", [], optimizer)
 
-    # Backward
-
-    def backward_begins(self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: Any) -> Any:
-        self._pending_output = None
-        if self._trial is not None:
-            self.judge_trial()
-        if not self._has_backward:
-            self._has_backward = True
-            if self.now.number and self.updates.optimizers and self.updates.last is None:
-                self._count_from_here()
-        self.now.scaler_checked, self.now.clip = False, None  # more gradients are to come
-        self.stand_aside()
-        was, self.calls.handler = self.calls.handler, None
-        self.event("backward")
-        entry = None
-        if not self._inside:
-            if self.now.losses and self._training and not self.now.updating:
-                self._discard_what_was_cleared()
-            self.now.zeroed.clear()
-            self.recorder.let_go(self.updates.first_unjudged)
-            entry = self.backward = self.recorder.backward_begins(call, args, kwargs, frame)
-            losses = list(tensors_in(args[0] if args else kwargs.get("tensors")))
-            entry.unscaled = self._unscaled(losses[-1], kwargs) if losses else None
-            judged = [entry.unscaled] if entry.unscaled is not None else losses
-            entry.judged = [loss.detach() for loss in judged]
-            self.now.losses += entry.judged
-            self.now.leaves = leaves_of(losses) if not self._training else []
-        return was, entry
-
-    def _discard_what_was_cleared(self) -> None:
-        """Where the program has thrown the gradients of the last backwards away, and made no update with
-        them, it has looked at them itself: they are nobody's any more."""
-        if not self.updates.gradients_were_cleared():
-            return
-        self.event("discarded")
-        now = self.now
-        now.losses.clear()
-        now.clipping.clear()
-        now.clipped_by_value = False
-        self.recorder.forget_what_was_differentiated()
-
-    def _unscaled(self, loss: torch.Tensor, kwargs: dict[str, Any]) -> torch.Tensor | None:
-        """The loss before a GradScaler multiplied it. Mostly asked once: its graph must not be held here."""
-        if kwargs.get("retain_graph"):
-            return self.now.unscaled.get(id(loss))
-        return self.now.unscaled.pop(id(loss), None)
-
-    def _count_from_here(self) -> None:
-        """Training begins: what was called before (a teacher, a look at a shape) was no step of it."""
-        before = self.now.number
-        self.now.number = 0
-        self.recorder.count_back(before)
-        if self.live is not None:
-            self.live.count_back(before)
-
-    def backward_done(self, token: Any, finished: bool = True) -> None:
-        if token is None:
-            return
-        self.calls.handler, entry = token
-        if entry is not None:
-            entry.finished = finished
-            self.backward = None
-            self.recorder.backward_done()
-            if self.now.updated_inside is not None:
-                self.finish_step(self.now.verdict, self.now.updated_inside)
-        if not self._inside and not self.now.updating:
-            if not self._training:
-                self._judge_without_optimizer()
-            self.listen()
-
-    def _judge_without_optimizer(self) -> None:
-        """Nobody has stepped an optimizer yet: the program may update its weights by hand."""
-        leaves, self.now.leaves = self.now.leaves, []
-        held = [p for o in self.updates.optimizers for p in weights_of(o)]
-        ids, masters = {id(p) for p in held}, {p.shape for p in held if p.dtype is torch.float32}
-        if any(id(p) in ids or (p.dtype in HALF and p.shape in masters) for p in leaves):
-            self._trained[0, 0] = True  # it only has not stepped yet: judged when it does
-            return
-        gradients = [p.grad for p in leaves if p.grad is not None]
-        self.now.verdict = self.host.judge(self.now.losses, gradients, None)
-        if self.now.verdict.bad is not None:
-            bad = [("gradient", g) for g in gradients if not is_finite(g)]
-            self.trouble(self.now.verdict.bad, self.bad_losses() + bad, prevented=False)
-        if not self.now.model_returned:
-            self.finish_step(self.now.verdict)  # no module, no optimizer: a step is a backward
-
-    def grad_done(self, gradients: Any) -> None:
-        """`torch.autograd.grad` in a program that updates its weights by hand."""
-        if self.outside.handling:
-            return  # the call is being recorded: judged when it is on the tape
-        if self._inside or self.now.updating or self._training or not self.outside.listening:
-            return
-        updated = (p for o in self.updates.optimizers for group in o.param_groups for p in group["params"])
-        if {t.shape for t in tensors_in(gradients)} & {p.shape for p in updated}:
-            return  # an optimizer will use them: judged then
-        bad = [("gradient", t) for t in tensors_in(gradients) if not is_finite(t)]
-        if bad:
-            self.trouble("gradients", bad)
-            self.listen()
-        elif (
-            not self.now.model_returned
-            and not self.updates.optimizers
-            and not any(t.requires_grad for t in tensors_in(gradients))
-        ):
-            self.finish_step(self.now.verdict)  # no module, no optimizer: a step is a derivative
+    # Transforms of torch.func
 
     def transformed(self, outputs: Any) -> None:
         """Models under `vmap`, in a program that trains nothing: what comes of them is judged as if the
         transform were a model."""
         made = list(tensors_in(outputs))
-        if self._training or not self.outside.listening or any(t.requires_grad for t in made):
+        if self.training or not self.outside.listening or any(t.requires_grad for t in made):
             return
         bad = [("output", t) for t in made if not is_finite(t)]
         if bad:
@@ -530,7 +385,7 @@ class Watcher:
     # Custom autograd functions outside modules
 
     def apply_begins(self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: Any) -> Any:
-        if self._inside or self.now.updating or not self.outside.listening:
+        if self.inside or self.now.updating or not self.outside.listening:
             return None
         self.outside.stand_aside()
         return self.recorder.applied(call, args, kwargs, frame)
@@ -562,21 +417,8 @@ class Watcher:
             self.live.leave_for_good()
             self.live = None
 
-    # Arrivals
-
     def batch_arrived(self, loader: Any, value: Any, frame: Any) -> None:
-        """`loader`: the iterator of a DataLoader. Its first batch begins a pass over the data, which counts
-        once a step was made in it: a validation on the same data is none."""
-        self._data = id(loader._dataset)
-        if loader._num_yielded == 1:
-            self._passes[loader] = self._epochs.get(self._data, 0) + 1
-        self.now.epoch = self._passes.get(loader)
-        self.arrived(value, frame)
-
-    def arrived(self, value: Any, frame: Any) -> None:
-        stack = take_stack(frame)
-        for tensor in tensors_in(value):
-            self._arrivals.put(tensor, stack)
+        self.now.epoch = self.arrivals.batch_came(loader, value, frame)
 
     # Steps and reports
 
@@ -630,7 +472,7 @@ class Watcher:
 
     def _tell(self, trouble: Trouble) -> tuple[str | None, BaseException | None]:
         trouble.last_update = self.updates.last
-        trouble.arrivals = self._arrivals
+        trouble.arrivals = self.arrivals.places
         trouble.fingerprints = self.fingerprints
         trouble.epoch = self.now.epoch
         look_at(trouble)
@@ -654,7 +496,7 @@ class Watcher:
             self._raised = True
             self.lockstep.wait_for_reports()
             self.finish_step(NOTHING_WRONG)
-            self.now.updating = self._inside = False
+            self.now.updating = self.inside = False
             raise error
         return action
 
@@ -674,17 +516,14 @@ class Watcher:
         live, now = self.live, self.now
         facts = now.facts(verdict, optimizer, live.facts() if live is not None and live.active else {})
         if now.verdict_is_late:
-            self.updates.keep_until_judged(facts)
+            self.updates.late.keep_until_judged(facts)
         else:
             self.log(facts)
         self.scaling.step_finished()
-        if now.epoch is not None:
-            self._epochs[self._data] = max(now.epoch, self._epochs.get(self._data, 0))
         number = now.number + 1
         self.now = Step(number, now.epoch)
         self.recorder.next_step(number)
-        if number % 64 == 0:
-            self._arrivals.sweep()
+        self.arrivals.step_made(number, now.epoch)
         if live is not None:
             live.end_step(verdict.bad is None and not now.verdict_is_late and "incident" not in now.events)
             live.begin_step(number)

@@ -85,6 +85,10 @@ SENTENCES: dict[str, tuple[str, str]] = {
         "step that failed.",
         "{what} 在本步读取之后被原地修改，因此重放结果可能与出错的那一步不同。",
     ),
+    "watch.model_gone": (
+        "the program has let go of the model that was called",
+        "程序已释放当时调用的模型",
+    ),
     "watch.replay_failed": (
         "The step could not be run again ({error}), so the op where the value was born is not known.",
         "无法重放这一步（{error}），因此不能确定该值由哪个 op 产生。",

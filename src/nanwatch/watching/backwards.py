@@ -1,0 +1,135 @@
+"""The backward's part of a step: what is differentiated, and what is judged where no optimizer will."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from nanwatch.tensors import is_finite
+from nanwatch.watching.about_models import leaves_of
+from nanwatch.watching.sentinel import weights_of
+from nanwatch.watching.tape import Entry, tensors_in
+
+if TYPE_CHECKING:
+    from nanwatch.watching.watcher import Watcher
+
+HALF = (torch.float16, torch.bfloat16)
+"""Weights of which an optimizer may have copies in float32."""
+
+
+class Backwards:
+    def __init__(self, watcher: Watcher) -> None:
+        self._watcher = watcher
+        self.under_way: Entry | None = None
+
+    def begins(self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: Any) -> Any:
+        watcher = self._watcher
+        watcher.outputs.pending = None
+        if watcher.outputs.trial is not None:
+            watcher.outputs.judge_trial()
+        if not watcher.has_backward:
+            watcher.has_backward = True
+            if watcher.now.number and watcher.updates.optimizers and watcher.updates.last is None:
+                self._count_from_here()
+        watcher.now.scaler_checked, watcher.now.clip = False, None  # more gradients are to come
+        watcher.stand_aside()
+        was, watcher.calls.handler = watcher.calls.handler, None
+        watcher.event("backward")
+        entry = None
+        if not watcher.inside:
+            if watcher.now.losses and watcher.training and not watcher.now.updating:
+                self._discard_what_was_cleared()
+            watcher.now.zeroed.clear()
+            watcher.recorder.let_go(watcher.updates.late.first_unjudged)
+            entry = self.under_way = watcher.recorder.backward_begins(call, args, kwargs, frame)
+            losses = list(tensors_in(args[0] if args else kwargs.get("tensors")))
+            entry.unscaled = self._unscaled(losses[-1], kwargs) if losses else None
+            judged = [entry.unscaled] if entry.unscaled is not None else losses
+            entry.judged = [loss.detach() for loss in judged]
+            watcher.now.losses += entry.judged
+            watcher.now.leaves = leaves_of(losses) if not watcher.training else []
+        return was, entry
+
+    def _discard_what_was_cleared(self) -> None:
+        """Where the program has thrown the gradients of the last backwards away, and made no update with
+        them, it has looked at them itself: they are nobody's any more."""
+        watcher = self._watcher
+        if not watcher.updates.gradients_were_cleared():
+            return
+        watcher.event("discarded")
+        now = watcher.now
+        now.losses.clear()
+        now.clipping.clear()
+        now.clipped_by_value = False
+        watcher.recorder.forget_what_was_differentiated()
+
+    def _unscaled(self, loss: torch.Tensor, kwargs: dict[str, Any]) -> torch.Tensor | None:
+        """The loss before a GradScaler multiplied it. Mostly asked once: its graph must not be held here."""
+        watcher = self._watcher
+        if kwargs.get("retain_graph"):
+            return watcher.now.unscaled.get(id(loss))
+        return watcher.now.unscaled.pop(id(loss), None)
+
+    def _count_from_here(self) -> None:
+        """Training begins: what was called before (a teacher, a look at a shape) was no step of it."""
+        watcher = self._watcher
+        before = watcher.now.number
+        watcher.now.number = 0
+        watcher.recorder.count_back(before)
+        if watcher.live is not None:
+            watcher.live.count_back(before)
+
+    def done(self, token: Any, finished: bool = True) -> None:
+        watcher = self._watcher
+        if token is None:
+            return
+        watcher.calls.handler, entry = token
+        if entry is not None:
+            entry.finished = finished
+            self.under_way = None
+            watcher.recorder.backward_done()
+            if watcher.now.updated_inside is not None:
+                watcher.finish_step(watcher.now.verdict, watcher.now.updated_inside)
+        if not watcher.inside and not watcher.now.updating:
+            if not watcher.training:
+                self._judge_without_optimizer()
+            watcher.listen()
+
+    def _judge_without_optimizer(self) -> None:
+        """Nobody has stepped an optimizer yet: the program may update its weights by hand."""
+        watcher = self._watcher
+        leaves, watcher.now.leaves = watcher.now.leaves, []
+        held = [p for o in watcher.updates.optimizers for p in weights_of(o)]
+        ids, masters = {id(p) for p in held}, {p.shape for p in held if p.dtype is torch.float32}
+        if any(id(p) in ids or (p.dtype in HALF and p.shape in masters) for p in leaves):
+            watcher.trained[0, 0] = True  # it only has not stepped yet: judged when it does
+            return
+        gradients = [p.grad for p in leaves if p.grad is not None]
+        watcher.now.verdict = watcher.host.judge(watcher.now.losses, gradients, None)
+        if watcher.now.verdict.bad is not None:
+            bad = [("gradient", g) for g in gradients if not is_finite(g)]
+            watcher.trouble(watcher.now.verdict.bad, watcher.bad_losses() + bad, prevented=False)
+        if not watcher.now.model_returned:
+            watcher.finish_step(watcher.now.verdict)  # no module, no optimizer: a step is a backward
+
+    def grad_done(self, gradients: Any) -> None:
+        """`torch.autograd.grad` in a program that updates its weights by hand."""
+        watcher = self._watcher
+        if watcher.outside.handling:
+            return  # the call is being recorded: judged when it is on the tape
+        if watcher.inside or watcher.now.updating or watcher.training or not watcher.outside.listening:
+            return
+        updated = (p for o in watcher.updates.optimizers for group in o.param_groups for p in group["params"])
+        if {t.shape for t in tensors_in(gradients)} & {p.shape for p in updated}:
+            return  # an optimizer will use them: judged then
+        bad = [("gradient", t) for t in tensors_in(gradients) if not is_finite(t)]
+        if bad:
+            watcher.trouble("gradients", bad)
+            watcher.listen()
+        elif (
+            not watcher.now.model_returned
+            and not watcher.updates.optimizers
+            and not any(t.requires_grad for t in tensors_in(gradients))
+        ):
+            watcher.finish_step(watcher.now.verdict)  # no module, no optimizer: a step is a derivative
