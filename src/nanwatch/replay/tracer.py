@@ -39,6 +39,7 @@ from nanwatch.watching.module_calls import Scope
 from nanwatch.watching.ranks import NeedsOtherRanks, is_collective
 from nanwatch.watching.stack import Stack, called_from, in_transform, is_library, take_stack
 from nanwatch.watching.storages import Storages, key_of
+from nanwatch.watching.tape import sequence_number
 from nanwatch.watching.worker_threads import handed
 
 ENGINE = "_engine_run_backward"
@@ -86,6 +87,8 @@ class OpTracer(TorchDispatchMode):
         """memory that holds what a root module computed."""
         self._origins: dict[int, Origin] = {}
         """sequence number of an autograd node -> where its forward op was."""
+        self._number_before = sequence_number() - 1
+        """The last such number before this step: what has that one has recorded nothing."""
         self.untouched: Untouched | None = None
         """Of a replay: the memory of the program."""
         self.out_of_range: OutOfRange | None = None
@@ -103,6 +106,7 @@ class OpTracer(TorchDispatchMode):
         self.step = step
         self.out_of_range = None
         self._origins.clear()
+        self._number_before = sequence_number() - 1
         self._kept = 0
         self.after_root = False
         self.peaks.clear()
@@ -294,9 +298,9 @@ class OpTracer(TorchDispatchMode):
                 place = (own + forward[0], modules)
             else:
                 place = forward
-        number = torch.autograd._get_sequence_nr() - 1  # type: ignore[attr-defined]
+        number = sequence_number() - 1
         known = self._origins.get(number)
-        if number >= 0 and (known is None or called_from(known[0], place[0])):  # below: there is no graph
+        if number != self._number_before and (known is None or called_from(known[0], place[0])):
             self._origins[number] = place
         return place
 
