@@ -62,9 +62,11 @@ class Roles:
 
     def __init__(self, trouble: Trouble) -> None:
         self._tape = trouble.tape
-        self._entries = list(trouble.tape.entries)
-        if trouble.last_update is None:  # else the update has overwritten what was done before it
-            self._entries = [e for tape in trouble.earlier for e in tape.entries] + self._entries
+        self._entries = [e for tape in (*trouble.earlier, trouble.tape) for e in tape.entries]
+        self._since_update = 0
+        """The first entry after the last update, which has overwritten what was in the weights before."""
+        if trouble.last_update is not None:
+            self._since_update = len(self._entries) - len(trouble.tape.entries)
         self._arrivals = trouble.arrivals
         self._weights: dict[int, Weight] = {}
         self.stand_ins: dict[int, int] = {}
@@ -79,7 +81,7 @@ class Roles:
             for index, parameter in enumerate(group["params"]):
                 self._weights.setdefault(key_of(parameter), Weight(f"parameter {index}", ""))
 
-        for entry in self._entries:
+        for entry in self._entries[self._since_update :]:
             self._note_updated_by_hand(entry)
 
     def _note_updated_by_hand(self, entry: Entry) -> None:
@@ -146,8 +148,9 @@ class Roles:
     def _writers(self, key: int, until: Entry | None = None) -> Iterator[Entry]:
         """The calls of the program's own code that wrote into this memory, the last first. `until`: only
         those before it."""
-        entries = self._entries if until is None else self._entries[: self._entries.index(until)]
-        for entry in reversed(entries):
+        last = len(self._entries) if until is None else self._entries.index(until)
+        first = self._since_update if self.weight(key) is not None else 0
+        for entry in reversed(self._entries[first:last]):
             if entry.kind == "write" or changes_its_input(entry.call, entry.kwargs):
                 if any(key_of(t) == key for t in tensors_in(written_to(entry.args, entry.kwargs))):
                     yield entry

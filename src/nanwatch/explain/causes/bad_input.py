@@ -9,14 +9,15 @@ from nanwatch.explain.claim import Against, Claim, Page
 from nanwatch.explain.experiments.synchronous_copies import copies_into
 from nanwatch.explain.remedies import offer
 from nanwatch.explain.samples import Odd, about_rows, bad_values, batch_of, guilty_rows, odd_values
-from nanwatch.explain.state import allocation_of, born_at, short, writes_to
+from nanwatch.explain.state import allocation_of, born_at, line_of, short, writes_to
 from nanwatch.explain.text import Text
 from nanwatch.records import Remedy
 from nanwatch.replay.trace import Op
 from nanwatch.replay.tracer import measurable
 from nanwatch.tensors import is_finite
 from nanwatch.watching.storages import key_of
-from nanwatch.watching.tape import tensors_in, version_of
+from nanwatch.watching.tape import Entry, tensors_in, version_of
+from nanwatch.watching.torch_functions import changes_its_input
 
 PAGE = Page(
     Text("Bad input", "输入数据有问题"),
@@ -67,6 +68,12 @@ OVERWRITTEN = Text(
     "been good before.",
     "模型得到的输入现在含有非有限值，但模型在运行时会改写它：之前可能是好的。",
 )
+KEPT_UP = Text(
+    "The bad values are in memory that the program keeps from step to step and writes into at {line}; what "
+    "is on record of these writes was finite: an earlier one brought them in, and what made them is unknown.",
+    "坏值位于程序跨步保留、并在 {line} 处写入的内存中；有记录的写入都是有限的，因此坏值来自更早的一次写入，"
+    "其产生之处未知。",
+)
 CLEAN_RUNS = Text("a clean batch runs finite", "干净的批次结果有限")
 PUTS = (
     "fill_",
@@ -115,6 +122,9 @@ def _held_it(case: Case) -> Claim | None:
         return Claim("possible", OVERWRITTEN.say(), tuple(about_rows(case, guilty_rows(case))), 3.0)
     if case.located.op is None and any(_computed(case, t) for t in bad):
         return _prepared(case)
+    kept_up = next(filter(None, (_last_good_write(case, t) for t in bad)), None)
+    if case.located.op is None and kept_up is not None:
+        return Claim("possible", KEPT_UP.say(line=line_of(kept_up.stack)), (), 3.0)
     kind = "NaN" if case.kind == "nan" else "Inf"
     line = born_at(case)
     why = HELD.say(kind=kind, where=WHERE.say(line=line) if line else "")
@@ -147,6 +157,20 @@ def _computed(case: Case, tensor: torch.Tensor) -> bool:
         return False
     made_nan = bool(torch.isnan(tensor).any()) and not any(bool(torch.isnan(t).any()) for t in given)
     return made_nan or all(is_finite(t) for t in given)
+
+
+def _last_good_write(case: Case, tensor: torch.Tensor) -> Entry | None:
+    """The last change in place on record of memory that no loader or file has filled, if it wrote nothing
+    bad."""
+    arrivals = case.trouble.arrivals
+    entry = next(writes_to(case, key_of(tensor)), None)
+    if entry is None or (arrivals is not None and arrivals.get(tensor) is not None):
+        return None
+    if entry.kind != "write" and not changes_its_input(entry.call, entry.kwargs):
+        return None
+    given = [t for t in tensors_in((entry.args, entry.kwargs)) if key_of(t) != key_of(tensor)]
+    written = [t for t in given if measurable(t) and t.is_floating_point()]
+    return entry if written and all(map(is_finite, written)) else None
 
 
 def _clean_batch_runs(case: Case) -> bool | None:
