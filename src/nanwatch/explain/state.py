@@ -166,6 +166,22 @@ def is_statistic(case: Case, held: Held) -> bool:
     return version_of(held.tensor) > 2 and allocation_of(case, held.tensor) is None
 
 
+def found_there(case: Case, held: Held) -> list[torch.Tensor]:
+    """What the calls of the step found in a buffer that they change."""
+    entries = case.tape.entries
+    return [value for e in entries for o, n, value in e.buffers if o is held.owner and n == held.attribute]
+
+
+def came_bad(case: Case, held: Held) -> bool:
+    """Whether no step can have spoiled it: it was bad when its model was first called."""
+    record = case.trouble.fingerprints
+    if record is not None and held.name in record.bad_at_first:
+        return True
+    if case.history or case.trouble.last_update is not None or case.trouble.step > 0:
+        return False
+    return not any(is_finite(value) for value in found_there(case, held)[:1])
+
+
 def statistics(case: Case) -> list[Held]:
     return [h for h in of_modules(case.models) if is_statistic(case, h)]
 

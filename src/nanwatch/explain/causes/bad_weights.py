@@ -14,6 +14,7 @@ from nanwatch.explain.state import (
     allocation_of,
     bad_weights,
     born_at,
+    came_bad,
     count_bad,
     is_statistic,
     of_optimizer,
@@ -90,7 +91,9 @@ def weigh(case: Case) -> Claim | Against | None:
     if op is not None and not _only_put(op.name):
         named = COMPUTED.say(name=first.name, line=born_at(case))
         return None if op.name.startswith("aten.empty") else Claim("possible", named, (), 3.0)
-    if allocation_of(case, first.tensor) is not None or is_statistic(case, first):
+    if allocation_of(case, first.tensor) is not None:
+        return None
+    if is_statistic(case, first) and not came_bad(case, first):
         return None
     if first.kind == ATTACHED and any(w.tensor is first.tensor for w in written_by_others(case)):
         return None  # a race

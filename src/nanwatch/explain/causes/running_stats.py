@@ -13,7 +13,9 @@ from nanwatch.explain.state import (
     BUFFER,
     Held,
     bad_weights,
+    came_bad,
     count_bad,
+    found_there,
     is_statistic,
     of_modules,
     short,
@@ -82,6 +84,8 @@ def _non_finite(case: Case) -> Claim | None:
     if not kept or any(h.kind != BUFFER for h in bad_weights(case)):
         return None
     first = kept[0]
+    if came_bad(case, first):
+        return None  # it was loaded so
     if case.phase != "weights" and not _was_bad_before(case, first):
         return None  # this step spoils it, and fails of the same thing
     why = BAD.say(name=first.name, bad=count_bad(first.tensor), count=first.tensor.numel())
@@ -96,7 +100,7 @@ def _is_mask(tensor: torch.Tensor) -> bool:
 
 
 def _was_bad_before(case: Case, held: Held) -> bool:
-    before = _before(case, held)
+    before = found_there(case, held)
     return not before or not is_finite(before[0])
 
 
@@ -155,7 +159,7 @@ def _as_new(case: Case, kept: list[Held]) -> bool:
     """Whether they hold nothing but the zeros they were made with: no earlier step has spoiled them."""
     if case.history:
         return False
-    return all(not bool(value.any()) for h in kept for value in (_before(case, h) or [h.tensor])[:1])
+    return all(not bool(value.any()) for h in kept for value in (found_there(case, h) or [h.tensor])[:1])
 
 
 def _made_of(case: Case, lineage: Lineage, node: Node, operand: str, kept: list[Held]) -> list[str] | None:
@@ -206,7 +210,7 @@ def _keys_of(case: Case, lineage: Lineage, kept: list[Held]) -> dict[int, str]:
     a copy is known by what it holds."""
     names = {h.key: h.name for h in kept}
     known = {id(t) for t in (*case.tape.used.values(), *case.tape.made.values())}
-    values = [(h.name, value) for h in kept for value in (h.tensor, *_before(case, h))]
+    values = [(h.name, value) for h in kept for value in (h.tensor, *found_there(case, h))]
     for key, leaf in lineage.leaves.items():
         if key in names or id(leaf) in known or leaf.requires_grad:
             continue
@@ -214,12 +218,6 @@ def _keys_of(case: Case, lineage: Lineage, kept: list[Held]) -> dict[int, str]:
         if name is not None:
             names[key] = name
     return names
-
-
-def _before(case: Case, held: Held) -> list[torch.Tensor]:
-    """What the step found there."""
-    entries = case.tape.entries
-    return [value for e in entries for o, n, value in e.buffers if o is held.owner and n == held.attribute]
 
 
 def _alike(a: torch.Tensor, b: torch.Tensor) -> bool:
