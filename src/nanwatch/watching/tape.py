@@ -104,7 +104,8 @@ class Entry:
         call = self._call
         if type(call) is not weakref.ref:
             return call
-        return call() or gone
+        model = call()
+        return gone if model is None else model
 
     def let_model_go(self) -> None:
         """Where the program lets go of a model, so do we: from here on this is done. A module without weights
