@@ -102,15 +102,20 @@ def _only_prepares(op: Op, saved: set[int | None]) -> bool:
 def _let_in(trace: Trace, first: Blame) -> Blame:
     """A NaN that the forward pass handed on from call to call, and that only the loss did not look at (rows
     that it ignores), comes in where the first derivative is multiplied with it: what made it is to blame. Not
-    so where the very call that made it is differentiated: `where(x > 0, x.sqrt(), 0)`."""
-    sources = [o.source for o in first.op.bad_inputs if o.numbers.nan and o.source is not None]
-    if first.op.makes_nan or not sources:
+    so where the very call that made it is differentiated: `where(x > 0, x.sqrt(), 0)`. NaN in a weight, in
+    rows that the loss leaves out, was there before."""
+    if first.op.makes_nan:
         return first
+    sources = [o.source for o in first.op.bad_inputs if o.numbers.nan and o.source is not None]
     path = [op for op in trace.ancestors(sources) if op.phase not in ("backward", "optimizer")]
-    births = [b for b in _nan_candidates(trace, path) if b.outside is None and not _is_written_down(b.op)]
+    candidates = _nan_candidates(trace, [*path, first.op])
+    weights = [b for b in candidates if b.outside is not None and _is_weight(b.outside)]
+    if weights:
+        return min(weights, key=_age)
+    births = [b for b in candidates if b.outside is None and not _is_written_down(b.op)]
     if not births:
         return first
-    birth = min(births, key=lambda blame: blame.op.index)
+    birth = min(births, key=_age)
     return first if birth.op.stack == first.op.stack else birth
 
 

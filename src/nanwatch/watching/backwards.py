@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from nanwatch.tensors import is_finite
+from nanwatch.tensors.plain_dispatch import plain_dispatch
+from nanwatch.tensors.rows import PLAIN_TYPES
 from nanwatch.watching.about_models import leaves_of
 from nanwatch.watching.sentinel import weights_of
 from nanwatch.watching.tape import Entry, tensors_in
@@ -46,7 +48,7 @@ class Backwards:
             losses = list(tensors_in(args[0] if args else kwargs.get("tensors")))
             entry.unscaled = self._unscaled(losses[-1], kwargs) if losses else None
             judged = [entry.unscaled] if entry.unscaled is not None else losses
-            entry.judged = [loss.detach() for loss in judged]
+            entry.judged = [_value_of(loss) for loss in judged]
             watcher.now.losses += entry.judged
             watcher.now.leaves = leaves_of(losses) if not watcher.training else []
         return was, entry
@@ -133,3 +135,14 @@ class Backwards:
             and not any(t.requires_grad for t in tensors_in(gradients))
         ):
             watcher.finish_step(watcher.now.verdict)  # no module, no optimizer: a step is a derivative
+
+
+def _value_of(loss: torch.Tensor) -> torch.Tensor:
+    """Without its graph. A mode of the program's that sees every op is not shown this one."""
+    if type(loss) not in PLAIN_TYPES or not _modes():
+        return loss.detach()
+    with plain_dispatch():
+        return loss.detach()
+
+
+_modes = torch._C._len_torch_dispatch_stack

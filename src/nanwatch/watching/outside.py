@@ -23,6 +23,7 @@ _push = torch._C._push_on_torch_function_stack
 _pop = torch._C._pop_torch_function_stack
 _depth = torch._C._len_torch_function_stack
 _at = torch._C._get_function_stack_at
+_unheard = torch._C.DisableTorchFunction
 
 
 class Listener(Protocol):
@@ -106,7 +107,11 @@ class OutsideMode(TorchFunctionMode):
         self.handling = True  # torch itself has taken this mode off the stack until we return
         try:
             try:
-                entry = self._listener.called(function, args, kwargs, sys._getframe(1))
+                if types:  # a subclass of the program's must not hear what we ask of its tensors
+                    with _unheard():
+                        entry = self._listener.called(function, args, kwargs, sys._getframe(1))
+                else:
+                    entry = self._listener.called(function, args, kwargs, sys._getframe(1))
             except Exception as own:
                 entry = None
                 self._give_up(own)
@@ -117,7 +122,11 @@ class OutsideMode(TorchFunctionMode):
                 raise
             if entry is not None:
                 try:
-                    self._listener.returned(entry, outputs)
+                    if types or type(outputs) not in PLAIN_TYPES:
+                        with _unheard():
+                            self._listener.returned(entry, outputs)
+                    else:
+                        self._listener.returned(entry, outputs)
                 except Exception as own:
                     self._give_up(own)
             return outputs
