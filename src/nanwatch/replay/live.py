@@ -256,6 +256,12 @@ class LiveTracer:
             if index >= seen and op.phase == "forward":
                 op.phase = "loss"
 
+    def was_a_layer(self, root: Any) -> None:
+        """A module that looked like a loss in this step."""
+        for op in self.tracer.trace.ops.values():
+            if op.step == self.tracer.step and op.phase == "loss" and op.modules and op.modules[0] is root:
+                op.phase = "forward"
+
     def writer_of(self, tensor: torch.Tensor) -> int | None:
         """The traced op that last wrote something non-finite into this memory."""
         index = self.tracer.writers.get(tensor)

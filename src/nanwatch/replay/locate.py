@@ -461,7 +461,9 @@ def _made_outside(
 def _update_made_again(last: LastUpdate) -> Op | None:
     """Weights that nobody else wrote: can the last update itself have made them bad?"""
     optimizer = last.optimizer()
-    return None if optimizer is None else update_again(optimizer, last.step, last.stack, last.grad_norm)
+    if optimizer is None:
+        return None
+    return update_again(optimizer, last.step, last.stack, last.grad_norm, last.rates)
 
 
 def _arrival(tensor: torch.Tensor | None, live: LiveTracer | None, trouble: Trouble) -> Stack | None:

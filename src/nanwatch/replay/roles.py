@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -22,6 +23,8 @@ from nanwatch.watching.trouble import Trouble
 
 GUESSES = (0.0, -1.0)
 """In the place of a NaN, where nobody kept what was there before."""
+PUTS = frozenset("__setitem__ copy_ fill_ zero_ fill_diagonal_ index_copy_ index_fill_ masked_fill_".split())
+"""Functions that compute nothing."""
 DEEPEST = 100
 """How far a bad value is followed back."""
 
@@ -50,6 +53,15 @@ def _hands_on(entry: Entry, key: int) -> bool:
         and not changes_its_input(entry.call, entry.kwargs)
         and any(key_of(t) == key for t in tensors_in((entry.args, entry.kwargs)))
     )
+
+
+def _puts_good_values(entry: Entry, key: int) -> bool:
+    """A call that only puts values somewhere, and finite ones."""
+    if getattr(entry.call, "__name__", "") not in PUTS:
+        return False
+    given = [t for t in tensors_in((entry.args, entry.kwargs)) if key_of(t) != key and measurable(t)]
+    numbers_given = [a for a in (*entry.args, *entry.kwargs.values()) if isinstance(a, float)]
+    return all(map(is_finite, given)) and all(map(math.isfinite, numbers_given))
 
 
 def written_down(op: Op) -> bool:
@@ -256,7 +268,8 @@ class Roles:
         return None
 
     def last_write(self, key: int) -> Stack | None:
-        entry = self._last_entry(key)
+        """Of those that may have brought something bad in."""
+        entry = next((e for e in self._writers(key) if not _puts_good_values(e, key)), None)
         return None if entry is None else entry.stack
 
     def first_use(self, key: int) -> Stack:

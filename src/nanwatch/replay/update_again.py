@@ -29,7 +29,11 @@ HOOKS = (
 
 
 def update_again(
-    optimizer: torch.optim.Optimizer, step: int, stack: Stack, grad_norm: float | None
+    optimizer: torch.optim.Optimizer,
+    step: int,
+    stack: Stack,
+    grad_norm: float | None,
+    rates: tuple[Any, ...] = (),
 ) -> Op | None:
     """The op of `optimizer`'s own arithmetic that goes bad, or None if no stand-in gradient shows it."""
     for size in _sizes(optimizer, grad_norm):
@@ -39,6 +43,7 @@ def update_again(
         tracer.boundary = sys._getframe()
         try:
             twin = _copy_with(optimizer, size)
+            _set_rates(twin, rates)
             with torch.no_grad(), tracer:
                 type(optimizer).step(twin)
         except Exception:
@@ -86,6 +91,13 @@ def _copy_with(optimizer: torch.optim.Optimizer, size: float | None) -> Any:
         twin.param_groups.append({**group, "params": copies})
     give_attributes(twin, optimizer, made)
     return twin
+
+
+def _set_rates(twin: Any, rates: tuple[Any, ...]) -> None:
+    """As they were: a tensor holds what it holds now."""
+    for group, rate in zip(twin.param_groups, rates, strict=False):
+        if isinstance(rate, (int, float)):
+            group["lr"] = rate
 
 
 def give_attributes(twin: Any, optimizer: torch.optim.Optimizer, made: dict[int, torch.Tensor]) -> None:

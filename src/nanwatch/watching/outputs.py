@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
+from torch import nn
 
 from nanwatch.messages import say
 from nanwatch.tensors import is_finite
 from nanwatch.watching.asked_about import is_asked_about
 from nanwatch.watching.held_back import replace_by_zero
 from nanwatch.watching.module_state import put_state_back
-from nanwatch.watching.tape import Entry, tensors_in
+from nanwatch.watching.recorder import Known
+from nanwatch.watching.storages import key_of
+from nanwatch.watching.tape import Entry, given_to, tensors_in
 
 if TYPE_CHECKING:
     from nanwatch.watching.watcher import Watcher
+
+METRIC = ("update", "compute", "reset")
+"""What the metrics of all libraries can be told to do."""
 
 
 class Outputs:
@@ -43,7 +49,12 @@ class Outputs:
 
     def judge(self, entry: Entry, outputs: Any, may_be_a_trial: bool = False) -> None:
         watcher = self._watcher
+        if may_be_a_trial and _is_a_measure(entry, watcher.recorder.known_of(cast(nn.Module, entry.call))):
+            return
         bad = [t for t in tensors_in(outputs) if not is_finite(t)]
+        if bad:
+            given = set(map(key_of, given_to(entry)))
+            bad = [t for t in bad if key_of(t) not in given]  # handed back: it is none of the model's
         collected = bool(bad) and watcher.updates.holds_back and entry.training and bool(entry.buffers)
         if bad and may_be_a_trial and not collected:
             self.trial = (entry, bad)
@@ -60,3 +71,11 @@ class Outputs:
             replace_by_zero(t.detach() for t in bad)
         elif action == "rollback":
             self._watcher.roll_back()
+
+
+def _is_a_measure(entry: Entry, known: Known) -> bool:
+    """A module without weights from which nothing is ever learned, and that is given what a model made, or
+    adds up as metrics do: it has no value for some batches."""
+    if entry.has_weights or known.is_learned_from or isinstance(entry.call, nn.modules.loss._Loss):
+        return False
+    return entry.fed or all(hasattr(entry.call, name) for name in METRIC)

@@ -62,6 +62,8 @@ class Known:
     unchanging: set[bool] = field(default_factory=set)
     """The training modes in which a call changes nothing."""
     has_weights: bool = True
+    is_learned_from: bool = False
+    """What it returned could be differentiated, once at least."""
     draws_from_numpy: bool = False
     overwrites: bool = False
     """It has changed what it was given."""
@@ -307,6 +309,8 @@ class Recorder:
         self.tape.returned(entry, outputs)
         assert isinstance(entry.call, nn.Module)
         known = self.known_of(entry.call)
+        if not known.is_learned_from:
+            known.is_learned_from = _is_differentiable(entry)
         if entry.training not in known.changing:
             changing = what_changed(entry)
             seen = known.shown.get(entry.training)

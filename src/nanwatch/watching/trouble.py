@@ -24,6 +24,8 @@ class LastUpdate(NamedTuple):
     optimizer: Callable[[], Any]
     """A weak reference."""
     grad_norm: float | None
+    rates: tuple[float | torch.Tensor | None, ...] = ()
+    """That it was made with, for each group: a schedule, or the program, may have set others since."""
 
 
 @dataclass
@@ -97,6 +99,7 @@ class LiveTrace(Protocol):
     @property
     def small_budget(self) -> tuple[float, float]: ...
     def was_loss_since(self, seen: int) -> None: ...
+    def was_a_layer(self, root: Any) -> None: ...
     def begin_step(self, step: int) -> bool: ...
 
     def count_back(self, steps: int) -> None: ...

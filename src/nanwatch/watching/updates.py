@@ -58,6 +58,8 @@ class Updates:
         self._left_out: int | None = None
         """The last step whose batch was left out."""
         self._skipped_in_a_row, self._skipped_last = 0, -2
+        self._rates: tuple[Any, ...] = ()
+        """Of the step that is under way."""
         self.stack: Stack = ()
         """Where the program called the step that is under way."""
 
@@ -128,6 +130,7 @@ class Updates:
                 self.aftermath.first_update(optimizer)
         now.updating = True
         self.stack = take_stack(frame)
+        self._rates = tuple([group.get("lr") for group in optimizer.param_groups])
         now.events.append("step")
         watcher.outside.stand_aside()
         self._judge_hyperparameters(optimizer)
@@ -168,7 +171,7 @@ class Updates:
         now.updating = False
         if "skip" not in now.events:
             self._made[id(optimizer)] = self._made.get(id(optimizer), 0) + 1
-        self.last = LastUpdate(now.number, self.stack, weakref.ref(optimizer), verdict.grad_norm)
+        self.last = LastUpdate(now.number, self.stack, weakref.ref(optimizer), verdict.grad_norm, self._rates)
         live = watcher.live
         if live is not None and live.active:
             live.pause()
@@ -201,7 +204,7 @@ class Updates:
         for group in optimizer.param_groups:
             rate = group.get("lr")
             if isinstance(rate, float) and not math.isfinite(rate):
-                self.last = LastUpdate(watcher.step, self.stack, weakref.ref(optimizer), None)
+                self.last = LastUpdate(watcher.step, self.stack, weakref.ref(optimizer), None, self._rates)
                 watcher.trouble("hyperparameter", [], optimizer)
                 return
 

@@ -303,6 +303,8 @@ class Watcher:
         self.inside = True
         fed = bool(recorder.tape.entries) and given_what_a_model_made(args, kwargs, recorder.tape)
         phase = "loss" if is_loss(module, fed) else "forward"
+        if fed and phase == "forward":
+            self._were_layers(args, kwargs)
         self.now.events.append("forward")
         entry = recorder.module_begins(module, args, kwargs, frame)
         entry.phase, entry.fed = phase, fed
@@ -316,6 +318,19 @@ class Watcher:
             else:
                 self.live.resume()
         return entry
+
+    def _were_layers(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """What looked like a loss, since it has nothing to learn, and is given to a model, was a layer."""
+        given = {id(tensor) for tensor in tensors_in((args, kwargs))}
+        for entry in self.recorder.tape.entries:
+            if (
+                entry.kind == "module"
+                and entry.phase == "loss"
+                and any(id(t) in given for t, _ in entry.made)
+            ):
+                entry.phase = "forward"
+                if self.live is not None and self.live.active:
+                    self.live.was_a_layer(entry.call)
 
     def _is_training(self, module: nn.Module) -> bool:
         """Whether an optimizer works on this program's models: then its steps are counted, else calls of
