@@ -6,7 +6,6 @@ A program that is killed while it saves over its only checkpoint keeps the old o
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import stat
 from collections.abc import Callable
@@ -19,7 +18,7 @@ class WholeFile:
     def __init__(self, target: str) -> None:
         self.target = target
         stem, suffix = os.path.splitext(self.target)
-        self.part = f"{stem}{suffix or '.'}-nanwatch-part-{secrets.token_hex(4)}"
+        self.part = f"{stem}{suffix or '.'}-nanwatch-part-{os.urandom(4).hex()}"
         """torch writes the name up to the last dot into the file: it must be that of the target."""
         os.close(os.open(self.part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -45,7 +44,7 @@ def explained(
 
     began = time.perf_counter()
     took = [facts.seconds for facts in history if facts.seconds is not None]
-    step = statistics.median(took) if took else 0.0
+    step = sorted(took)[len(took) // 2] if took else 0.0
     budget = Budget(max(LEAST_EXPLAIN_SECONDS, STEPS_TO_EXPLAIN * step))
     try:
         with Alone() if watcher.lockstep.groups else contextlib.nullcontext():

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -160,7 +159,7 @@ def jumped(case: Case) -> bool:
     if rise is None or not rise.of_loss or rise.orders < 3 or not 1 <= len(made) < 4:
         return False
     sizes = [layer.times for layer in layers_of(case)]
-    return bool(sizes) and statistics.median(sizes) > SEVERAL
+    return bool(sizes) and sorted(sizes)[len(sizes) // 2] > SEVERAL
 
 
 def _layer(name: str, parameter: torch.Tensor) -> Layer:

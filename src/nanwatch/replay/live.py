@@ -208,6 +208,14 @@ class LiveTracer:
             self.tracer.__enter__()  # type: ignore[no-untyped-call]
             self.on = True
 
+    def looks_away(self) -> bool:
+        """Pause for something that this step computes and this trace must not see. Whether it was looking."""
+        if not self.on or not self.tracer.looking:
+            return False
+        self.pause()
+        self.tracer.unseen = True
+        return True
+
     def pause(self) -> None:
         """Off the stack, or, when the program has put a mode of its own on top, blind."""
         self.tracer.looking = False

@@ -20,6 +20,8 @@ from nanwatch.tensors.rows import PLAIN_TYPES, Places, places_of, read_at_once
 FLOAT_DTYPES = frozenset(FLOATS)
 STRIDED = frozenset({torch.strided})
 
+LOWEST_ADDRESS = 1 << 31
+"""Of a GPU's memory, by far: less is the offset of a tensor of zeros that has none."""
 LARGEST = torch.finfo(torch.float32).max
 
 _dtype_of, _layout_of, _is_nested, _is_on_host = (
@@ -88,7 +90,8 @@ def latch(gradients: list[Tensor], loss: Tensor, kept: Tensor) -> cuda_norm.Answ
 
 def _places_of(gradients: list[Tensor], gpu: int) -> Places | None:
     library = compiled.library()
-    return None if library is None or not gradients else places_of(library, gradients, gpu)
+    found = None if library is None or not gradients else places_of(library, gradients, gpu)
+    return None if found is None or min(found.addresses) < LOWEST_ADDRESS else found
 
 
 def _norm_on_cuda(device: torch.device, gradients: list[Tensor]) -> Tensor:
@@ -144,6 +147,7 @@ def _plain_row(g: Tensor) -> Tensor | None:
         or g.dtype not in FLOAT_DTYPES
         or g.layout is not torch.strided
         or g.is_nested
+        or g._is_zerotensor()  # which has no memory, and tells its offset as its address
     ):
         return None
     if not g.data_ptr() or not g.untyped_storage().nbytes():

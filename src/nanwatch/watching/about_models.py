@@ -23,6 +23,14 @@ def is_loss(module: nn.Module, fed: bool) -> bool:
     return fed and next(module.parameters(), None) is None
 
 
+METRIC = ("update", "compute", "reset")
+"""What the metrics of all libraries can be told to do."""
+
+
+def is_metric(module: Any) -> bool:
+    return all(hasattr(module, name) for name in METRIC)
+
+
 def given_what_a_model_made(args: Any, kwargs: Any, tape: Tape) -> bool:
     before: Entry | None = next((e for e in reversed(tape.entries) if e.kind == "module" and e.made), None)
     if before is None:

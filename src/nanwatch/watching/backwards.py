@@ -27,6 +27,8 @@ class Backwards:
 
     def begins(self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: Any) -> Any:
         watcher = self._watcher
+        if self.under_way is not None:
+            return None  # inside another one, which makes a checkpointed part again: no loss of its own
         watcher.outputs.pending = None
         if watcher.outputs.trial is not None:
             watcher.outputs.judge_trial()
@@ -114,6 +116,15 @@ class Backwards:
             watcher.trouble(watcher.now.verdict.bad, watcher.bad_losses() + bad, prevented=False)
         if not watcher.now.model_returned:
             watcher.finish_step(watcher.now.verdict)  # no module, no optimizer: a step is a backward
+
+    def grad_begins(self) -> bool:
+        """A derivative is not traced while the program runs, no more than a backward. Whether it would be."""
+        live = self._watcher.live
+        return live is not None and live.looks_away()
+
+    def grad_ends(self, looked: bool | None) -> None:
+        if looked and self._watcher.live is not None:
+            self._watcher.live.resume()
 
     def grad_done(self, gradients: Any) -> None:
         """`torch.autograd.grad` in a program that updates its weights by hand."""

@@ -13,6 +13,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable
+from types import CodeType, FrameType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -174,6 +175,7 @@ class Following:
         def make(original: Any) -> Any:
             def handle_torch_function(function: Any, relevant: Any, *args: Any, **kwargs: Any) -> Any:
                 if self._ours():
+                    function = _as_torch_has_it(function, sys._getframe(1))
                     return outside.hand_over(original, function, relevant, args, kwargs)
                 return original(function, relevant, *args, **kwargs)
 
@@ -205,9 +207,14 @@ class Following:
 
         def make_grad(original: Any) -> Any:
             def grad(*args: Any, **kwargs: Any) -> Any:
-                gradients = original(*args, **kwargs)
-                if self._ours():
-                    run(program.backwards.grad_done, gradients)
+                if not self._ours():
+                    return original(*args, **kwargs)
+                token = run(program.backwards.grad_begins)
+                try:
+                    gradients = original(*args, **kwargs)
+                finally:
+                    run(program.backwards.grad_ends, token)
+                run(program.backwards.grad_done, gradients)
                 return gradients
 
             return grad
@@ -380,6 +387,25 @@ def nothing_clipped(parameters: list[torch.Tensor], by_value: bool, again: Calla
     """Because a gradient is bad: without what made it bad, `again` clips. Whether anybody is watching."""
     heard = [following.nothing_clipped(parameters, by_value, again) for following in list(_installed)]
     return any(heard)
+
+
+_TORCH = os.path.join(os.path.dirname(torch.__file__), "")
+_own: dict[CodeType, FunctionType] = {}
+
+
+def _as_torch_has_it(function: Any, asking: FrameType) -> Any:
+    """A function of torch's asks by its name whether a mode wants the call. Where the program has put a
+    wrapper in its place, that one is under way already: what is asked for is the function inside."""
+    code = getattr(function, "__code__", None)
+    if code is None or code is asking.f_code or code.co_filename.startswith(_TORCH):
+        return function
+    if asking.f_code.co_freevars or not asking.f_code.co_filename.startswith(_TORCH):
+        return function
+    found = _own.get(asking.f_code)
+    if found is None:
+        found = _own[asking.f_code] = FunctionType(asking.f_code, asking.f_globals)
+        found.__module__, found.__qualname__ = asking.f_globals["__name__"], asking.f_code.co_qualname
+    return found
 
 
 def _after_the_last(hooks: dict[int, Any], then: Callable[..., Any]) -> None:

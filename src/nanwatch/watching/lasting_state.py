@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from nanwatch.tensors import is_finite, norms_by_device
+from nanwatch.watching.about_models import is_metric
 from nanwatch.watching.fingerprints import Changed, Fingerprints
 from nanwatch.watching.module_state import put_state_back, tensor_of
 from nanwatch.watching.storages import key_of
@@ -86,7 +87,7 @@ class LastingState:
         """On the host only: to look at a GPU's is to wait for it."""
         if self._told:
             self._told = {key: b for key, b in self._told.items() if not is_finite(b)}
-        kept = [(m, n, b) for m, n, b in _statistics(tape) if id(b) not in self._told]
+        kept = [(m, n, b) for m, n, b in _statistics(tape) if id(b) not in self._told and not is_metric(m)]
         if not kept or math.isfinite(sum(map(float, norms_by_device([b for _, _, b in kept])))):
             return None
         before = {(id(m), n): value for e in reversed(tape.entries) for m, n, value in e.buffers}

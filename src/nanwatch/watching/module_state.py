@@ -25,6 +25,9 @@ from nanwatch.watching.values import is_plain, is_small, put_value
 
 FIRST_COPY_BYTES = 2**30
 """Tensors are copied before a module's first call, to learn which of them it changes, up to this size."""
+CACHE_BYTES = 2**24
+"""Copied before each call without gradients: a cache of gigabytes, written into by each token that is
+generated, would take longer to copy than the model takes."""
 
 MOST_HELD = 1000
 """Things in the lists, dicts and objects of a model that are noted before each call."""
@@ -119,7 +122,9 @@ def note_what_changes(entry: Entry, changing: Changing) -> None:
     if changing.generators:
         entry.generators = [*entry.generators, *states_of(changing.generators)]
     if changing.tensors:
-        entry.buffers = _copies(_living(changing.tensors))
+        entry.buffers = _copies(
+            _living(changing.tensors), FIRST_COPY_BYTES if entry.context.grad else CACHE_BYTES
+        )
     if changing.containers or changing.attributes:
         names = _living([*changing.containers, *changing.attributes])
         values = [attribute_of(owner, name) for owner, name in names]
@@ -252,7 +257,9 @@ def _living(references: list[tuple[weakref.ref[nn.Module], str]]) -> Iterator[tu
             yield owner, name
 
 
-def _copies(names: Iterable[tuple[nn.Module, str]]) -> list[tuple[nn.Module, str, torch.Tensor]]:
+def _copies(
+    names: Iterable[tuple[nn.Module, str]], most: int = FIRST_COPY_BYTES
+) -> list[tuple[nn.Module, str, torch.Tensor]]:
     taken: list[tuple[nn.Module, str, torch.Tensor]] = []
     size = 0
     with torch.no_grad():
@@ -261,7 +268,7 @@ def _copies(names: Iterable[tuple[nn.Module, str]]) -> list[tuple[nn.Module, str
             if tensor is None:
                 continue
             size += tensor.numel() * tensor.element_size()
-            if size > FIRST_COPY_BYTES:
+            if size > most:
                 return taken
             with contextlib.suppress(RuntimeError):  # dtypes that torch can hold and not copy
                 taken.append((owner, name, tensor.detach().clone()))

@@ -9,6 +9,7 @@ from torch import nn
 
 from nanwatch.messages import say
 from nanwatch.tensors import is_finite
+from nanwatch.watching.about_models import is_metric
 from nanwatch.watching.asked_about import is_asked_about
 from nanwatch.watching.held_back import replace_by_zero
 from nanwatch.watching.module_state import put_state_back
@@ -18,9 +19,6 @@ from nanwatch.watching.tape import Entry, given_to, tensors_in
 
 if TYPE_CHECKING:
     from nanwatch.watching.watcher import Watcher
-
-METRIC = ("update", "compute", "reset")
-"""What the metrics of all libraries can be told to do."""
 
 
 class Outputs:
@@ -78,4 +76,4 @@ def _is_a_measure(entry: Entry, known: Known) -> bool:
     adds up as metrics do: it has no value for some batches."""
     if entry.has_weights or known.is_learned_from or isinstance(entry.call, nn.modules.loss._Loss):
         return False
-    return entry.fed or all(hasattr(entry.call, name) for name in METRIC)
+    return entry.fed or is_metric(entry.call)
