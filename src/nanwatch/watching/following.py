@@ -7,6 +7,7 @@ wrapped: the wrapper calls the original with the same arguments and returns what
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import sys
 import threading
@@ -390,7 +391,7 @@ def nothing_clipped(parameters: list[torch.Tensor], by_value: bool, again: Calla
 
 
 _TORCH = os.path.join(os.path.dirname(torch.__file__), "")
-_own: dict[CodeType, FunctionType] = {}
+_own: dict[CodeType, Any] = {}
 
 
 def _as_torch_has_it(function: Any, asking: FrameType) -> Any:
@@ -403,8 +404,8 @@ def _as_torch_has_it(function: Any, asking: FrameType) -> Any:
         return function
     found = _own.get(asking.f_code)
     if found is None:
-        found = _own[asking.f_code] = FunctionType(asking.f_code, asking.f_globals)
-        found.__module__, found.__qualname__ = asking.f_globals["__name__"], asking.f_code.co_qualname
+        holders = (f for f in gc.get_referrers(asking.f_code) if isinstance(f, FunctionType))
+        found = _own[asking.f_code] = next((f for f in holders if f.__code__ is asking.f_code), function)
     return found
 
 
