@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from nanwatch.watching.cpu_generator import CpuGenerator
 from nanwatch.watching.device_assert import is_device_assert
 
 WORDS = 624 * 4
@@ -189,7 +190,7 @@ def _numbers(memory: bytes) -> list[int]:
     return [int.from_bytes(memory[i : i + 4], sys.byteorder) for i in range(0, len(memory), 4)]
 
 
-_of_cpu = torch.default_generator.get_state
+_of_cpu = CpuGenerator(torch.default_generator).state
 _has_offset = hasattr(torch.Generator, "get_offset")
 
 
