@@ -161,6 +161,8 @@ def _load(path: Path) -> ctypes.CDLL:
     found.nanwatch_squares_of.restype = ctypes.c_double
     found.__dict__["nanwatch_places_of"] = with_lock.nanwatch_places_of
     found.nanwatch_places_of.argtypes = [pointer, pointer, count, small, pointer, pointer]
+    found.__dict__["nanwatch_judge"] = with_lock.nanwatch_judge
+    found.nanwatch_judge.argtypes = [pointer, pointer, pointer, pointer, pointer]
     found.nanwatch_use_team.argtypes = [pointer]
     found.nanwatch_use_team(_team_of_torch())
     return found

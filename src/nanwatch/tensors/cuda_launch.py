@@ -13,6 +13,33 @@ NOT_DONE_HERE = ("global_scratch_size", "profile_scratch_size", "launch_cooperat
 """Of a kernel's metadata: what would need more than a plain launch."""
 
 
+NEEDED = ("cuLaunchKernel", "cuEventRecord", "cuStreamIsCapturing")
+"""Of the driver, in the order that C has them."""
+
+
+class Order(ctypes.Structure):
+    """What stays the same from step to step when gradients are judged on a GPU, as C has it."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in NEEDED),
+        ("function", ctypes.c_void_p),
+        ("stream", ctypes.c_void_p),
+        ("parameters", ctypes.c_void_p),
+        ("given", ctypes.c_void_p),
+        ("counts", ctypes.c_void_p),
+        ("rows", ctypes.c_int64),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("type", ctypes.c_int32),
+        ("aligned", ctypes.c_int32),
+        ("programs", ctypes.c_int32),
+        ("threads", ctypes.c_int32),
+        ("shared", ctypes.c_int32),
+    )
+    memory: Any = None
+    """What it points to."""
+
+
 class Launch:
     """Of a kernel that is given addresses alone, `programs` times in one dimension."""
 
@@ -31,6 +58,18 @@ class Launch:
         self._fixed = (kernel.function, programs, 1, 1, threads, 1, 1, metadata.shared)
         self._launch = _driver().cuLaunchKernel
         self._addresses = addresses
+
+    def order(self, addresses: list[int], stream: int) -> Order:
+        """For C, to launch it with these addresses, of which some are others each time."""
+        function, programs, _, _, threads, _, _, shared = self._fixed
+        values = type(self._values)(*addresses)
+        first = ctypes.addressof(values)
+        places = type(self._places)(*range(first, first + ctypes.sizeof(values), 8))
+        driver = [ctypes.cast(getattr(_driver(), name), ctypes.c_void_p) for name in NEEDED]
+        order = Order(*driver, function, stream, ctypes.addressof(places), first)
+        order.programs, order.threads, order.shared = programs, threads, shared
+        order.memory = values, places
+        return order
 
     def __call__(self, addresses: list[Any], stream: int) -> bool:
         """Whether the driver has taken it."""

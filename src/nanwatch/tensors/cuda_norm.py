@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from nanwatch.tensors import cuda
+from nanwatch.tensors import cuda, standing_orders
 from nanwatch.tensors.cuda_launch import Launch
 from nanwatch.tensors.memory import FLOATS
 from nanwatch.tensors.rows import Places
+from nanwatch.tensors.standing_orders import StandingOrder
 
 CHUNK = 1 << 16
 UNROLL = 8
@@ -52,8 +53,11 @@ class Letter(NamedTuple):
     for each chunk: quicker for the host than to send copies."""
 
     memory: Tensor
-    addresses: int
+    at: int
+    """Where it is."""
     answer: Answer
+    event: int
+    """The driver's, of the answer."""
 
 
 class Mail:
@@ -65,18 +69,24 @@ class Mail:
 
     def _new(self) -> Letter:
         pinned = torch.empty(ANSWER_WORDS + self._size, dtype=torch.int64, pin_memory=True)
-        answer = Answer.of(pinned[:ANSWER_WORDS].view(torch.float32)[:3], torch.cuda.Event())
-        return Letter(pinned, pinned.data_ptr() + 8 * ANSWER_WORDS, answer)
+        ready = torch.cuda.Event()
+        ready.record()  # before that the driver has none
+        answer = Answer.of(pinned[:ANSWER_WORDS].view(torch.float32)[:3], ready)
+        return Letter(pinned, pinned.data_ptr(), answer, ready.cuda_event)
 
-    def write(self, addresses: array[int]) -> Letter:
-        """On a new letter if no other was answered yet: nobody waits."""
+    def next(self) -> Letter:
+        """A new one if no other was answered yet: nobody waits."""
         letter = self._letters[0]
         if letter.answer.ready.query():
             self._letters.rotate(-1)
         else:
             letter = self._new()
             self._letters.append(letter)
-        ctypes.memmove(letter.addresses, addresses.buffer_info()[0], 8 * len(addresses))
+        return letter
+
+    def write(self, addresses: array[int]) -> Letter:
+        letter = self.next()
+        ctypes.memmove(letter.at + 8 * ANSWER_WORDS, addresses.buffer_info()[0], 8 * len(addresses))
         return letter
 
     def close(self) -> None:
@@ -106,11 +116,11 @@ class Kernel:
     def __init__(self, programs: int, constants: Constants) -> None:
         self._programs = programs
         self._constants = constants
-        self._found: Launch | None = None
+        self.found: Launch | None = None
         self._is_looked_for = True
 
     def launch(self, given: tuple[Tensor, ...], stream: int) -> None:
-        if self._found is not None and self._found([tensor.data_ptr() for tensor in given], stream):
+        if self.found is not None and self.found([tensor.data_ptr() for tensor in given], stream):
             return
         module = cuda.kernels()
         assert module is not None
@@ -118,7 +128,7 @@ class Kernel:
         if self._is_looked_for:
             self._is_looked_for = False
             with contextlib.suppress(ValueError, OSError, AttributeError, TypeError):
-                self._found = Launch(found, self._programs, len(given))
+                self.found = Launch(found, self._programs, len(given))
 
 
 @dataclass
@@ -202,6 +212,9 @@ def _launch(places: Places, device: torch.device, out: Tensor, loss: Tensor | No
             kernel = table.kernels[kind] = Kernel(table.chunks, constants)
         kernel.launch(given, table.stream.cuda_stream)
         letter.answer.ready.record(table.stream)
+        if loss is not None and kernel.found is not None:
+            order = kernel.found.order([tensor.data_ptr() for tensor in given], table.stream.cuda_stream)
+            standing_orders.keep(StandingOrder(order, places, table.mail, out, (table.rows, table.parts)))
     return letter.answer
 
 

@@ -10,7 +10,7 @@ from operator import attrgetter
 import torch
 from torch import Tensor
 
-from nanwatch.tensors import compiled, cuda, cuda_norm
+from nanwatch.tensors import compiled, cuda, cuda_norm, standing_orders
 from nanwatch.tensors.cpu import TYPE_NUMBERS
 from nanwatch.tensors.measure import tally_of
 from nanwatch.tensors.memory import FLOATS, flat_memory, parts_of
@@ -75,6 +75,10 @@ def latch(gradients: list[Tensor], loss: Tensor, kept: Tensor) -> cuda_norm.Answ
     brings them up to these gradients and this loss, and nobody waits for it; the answer, the same three on
     the host, is there until a few more have been asked for. None, and nothing is done, unless the gradients
     are plain floats of one type on that GPU, and the loss is a float32 there."""
+    library = compiled.library()
+    answer = None if library is None else standing_orders.answer_for(library, gradients, loss, kept)
+    if answer is not None:
+        return answer  # type: ignore[no-any-return]
     if type(loss) not in PLAIN_TYPES or loss.dtype is not torch.float32 or loss.device != kept.device:
         return None
     if not loss.is_cuda or loss.numel() != 1 or not loss.data_ptr():

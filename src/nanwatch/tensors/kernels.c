@@ -586,6 +586,64 @@ int nanwatch_places_of(const Interpreter *python, void *const *objects, int64_t 
     return bits & 15 ? all : all + TYPES;
 }
 
+/* Of a GPU's driver. */
+typedef struct {
+    int (*launch)(void *function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned shared,
+                  void *stream, void **parameters, void **extra);
+    int (*record)(void *event, void *stream);
+    int (*is_capturing)(void *stream, int *status);
+} Driver;
+
+/* What stays the same from step to step when gradients are judged on a GPU. */
+typedef struct {
+    Driver driver;
+    void *function, *stream;
+    void **parameters;       /* of the kernel: they point to `given` */
+    int64_t *given;          /* addresses: LETTER and LOSS change from step to step */
+    const int64_t *counts;   /* of values in each gradient */
+    int64_t rows;
+    int32_t device_type, device_id, type, aligned, programs, threads, shared;
+} Order;
+
+enum { DONE = 0, LETTER = 1, LOSS = 4, ANSWER_WORDS = 2, IS_FLOAT32 = 0 };
+
+/* The address of a Python object that is a tensor of so many values of this type on the order's device, or 0. */
+static uintptr_t address_of(const Interpreter *python, const Order *order, void *object, int type, int64_t count) {
+    Described tensor;
+    if (python->describe(object, &tensor)) return 0;
+    if (tensor.device_type != order->device_type || tensor.device_id != order->device_id) return 0;
+    if (type_of(&tensor) != type || contiguous(&tensor) != count) return 0;
+    uintptr_t at = (uintptr_t)tensor.data + tensor.byte_offset;
+    return at < LOWEST_SURE ? 0 : at;
+}
+
+/* Has the gradients and, behind them, the loss judged: their addresses into `letter`, the kernel launched, `event`
+ * recorded. NOT_PLAIN, and nothing is launched, unless all is as the order has it. Wants the interpreter's lock,
+ * and gives it away while it talks to the driver, which may have to wait for the GPU. */
+int nanwatch_judge(const Interpreter *python, const Order *order, void *const *objects, int64_t *letter, void *event) {
+    uintptr_t bits = 0;
+    for (int64_t i = 0; i < order->rows; i++) {
+        uintptr_t at = address_of(python, order, objects[i], order->type, order->counts[i]);
+        if (!at) return NOT_PLAIN;
+        letter[ANSWER_WORDS + i] = (int64_t)at;
+        bits |= at;
+    }
+    uintptr_t loss = address_of(python, order, objects[order->rows], IS_FLOAT32, 1);
+    if (!loss || (bits & 15 ? 0 : 1) != order->aligned) return NOT_PLAIN;
+    order->given[LETTER] = (int64_t)letter;
+    order->given[LOSS] = (int64_t)loss;
+    const Driver *driver = &order->driver;
+    int capturing = 0;
+    void *state = python->unlock();
+    int refused = driver->is_capturing(order->stream, &capturing) || capturing;
+    if (!refused)
+        refused = driver->launch(order->function, (unsigned)order->programs, 1, 1, (unsigned)order->threads, 1, 1,
+                                 (unsigned)order->shared, order->stream, order->parameters, NULL) ||
+                  driver->record(event, order->stream);
+    python->lock(state);
+    return refused ? NOT_PLAIN : DONE;
+}
+
 /* How often each byte occurs: enough to know everything about an 8-bit type. Four tables, so that equal
  * neighbours do not wait for each other. */
 void nanwatch_bytes(const uint8_t *data, int64_t count, int64_t *out) {
