@@ -23,6 +23,8 @@ from nanwatch.watching.tape import Entry, Tape, map_tensors, tensors_in
 LARGE_BYTES = 2**24
 SHARE = 1 / 16
 """Of a device's memory: so much may be held for a step that may turn out to be bad."""
+SIMPLE = frozenset((Tensor, torch.nn.Parameter, int, float, bool, str, type(None)))
+"""Most arguments: nothing is in them."""
 NO_VERSION = -3
 """Less a version: one that no tensor has. (Twice less gives the version again.)"""
 
@@ -118,11 +120,15 @@ def has_graph(tensor: Tensor) -> bool:
 
 def _without_memory(tensors: list[Tensor]) -> list[Tensor]:
     """Of the same size and type, and with a history."""
-    kinds = [(tensor.dtype, tensor.shape) for tensor in tensors]
+    return [
+        spare.pop() if (spare := _spare.get((tensor.dtype, tensor.shape))) else _new_stand_in(tensor)
+        for tensor in tensors
+    ]
+
+
+def _new_stand_in(tensor: Tensor) -> Tensor:
     with torch.enable_grad():
-        return [
-            spare.pop() if (spare := _spare.get(kind)) else _leaf(kind[0]).expand(kind[1]) for kind in kinds
-        ]
+        return _leaf(tensor.dtype).expand(tensor.shape)
 
 
 def use_again(stand_ins: list[Tensor]) -> None:
@@ -157,14 +163,16 @@ def _put_in_place(tape: Tape, others: Mapping[int, Tensor], first: int = 0) -> N
     def also_inside(value: Any) -> Any:
         return map_tensors(value, other) if isinstance(value, (list, tuple)) else other(value)
 
+    untouched = others.keys().isdisjoint
     for entry in tape.entries[first:]:
         of_argument = other if entry.kind == "module" else also_inside
-        entry.args = tuple(map(of_argument, entry.args))
+        if not (untouched(map(id, entry.args)) and SIMPLE.issuperset(map(type, entry.args))):
+            entry.args = tuple(map(of_argument, entry.args))
         if entry.kwargs:
             entry.kwargs = {name: of_argument(value) for name, value in entry.kwargs.items()}
         if entry.unscaled is not None:
             entry.unscaled = other(entry.unscaled)
-        if any(id(tensor) in others for tensor, _ in entry.made):
+        if entry.made and any(id(tensor) in others for tensor, _ in entry.made):
             entry.outputs = _outputs(entry, other)
             entry.made = [
                 (now, version if now is was else NO_VERSION - version)

@@ -116,16 +116,15 @@ class Recorder:
     def let_go(self, first_unjudged: Callable[[], int | None]) -> None:
         """Large things that tapes alone hold: those of steps that are known to have been good, and all of
         them where they would fill the memory."""
-        held = [tape for tape in (*self.finished, self.tape) if not tape.slim]
-        for tape in held:
-            note_large(tape)
-        waiting = [tape for tape in held if tape is not self.tape]
-        if any(tape.large for tape in waiting):
+        waiting = [tape for tape in self.finished if not tape.slim]
+        if waiting:
             first = first_unjudged()
             for tape in waiting:
                 if first is None or tape.step < first:
                     tape.slim = _let_go(tape)
-        if are_too_much(held):
+        note_large(self.tape)
+        held = [tape for tape in (*waiting, self.tape) if tape.large]
+        if held and are_too_much(held):
             for tape in held:
                 _let_go(tape)
 
