@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 from array import array
 from typing import Any
 
@@ -72,8 +73,15 @@ def judged(
     return answer, [at, *letter]
 
 
+def high(dtype: torch.dtype = torch.float32) -> Tensor:
+    """Some ones in memory that lies high, as that of a GPU does; usual tensors may be anywhere."""
+    return torch.frombuffer(mmap.mmap(-1, 1 << 12), dtype=dtype).fill_(1)
+
+
 def gradients() -> list[Tensor]:
-    return [torch.ones(4, 4), torch.ones(16), torch.ones(())]
+    """And a loss."""
+    memory = high()
+    return [memory[:16].view(4, 4), memory[16:32], memory[32]]
 
 
 def test_addresses_are_in_the_letter_and_the_kernel_is_told_where_it_is() -> None:
@@ -91,13 +99,13 @@ def test_addresses_are_in_the_letter_and_the_kernel_is_told_where_it_is() -> Non
     ("counts", "changed"),
     [
         ([16, 15], {}),
-        ([16, 16], {0: torch.ones(4, 4).bfloat16()}),
-        ([16, 16], {0: torch.ones(4, 4, dtype=torch.int32)}),
-        ([16, 16], {1: torch.ones(32)[::2]}),
+        ([16, 16], {0: high(torch.bfloat16)[:16]}),
+        ([16, 16], {0: high(torch.int32)[:16]}),
+        ([16, 16], {1: high()[:32:2]}),
         ([16, 16], {1: torch.ones(16, device="meta")}),
-        ([16, 16], {1: torch.ones(17)[1:]}),
-        ([16, 16], {2: torch.ones((), dtype=torch.float64)}),
-        ([16, 16], {2: torch.ones(2)}),
+        ([16, 16], {1: high()[1:17]}),
+        ([16, 16], {2: high(torch.float64)[0]}),
+        ([16, 16], {2: high()[:2]}),
     ],
 )
 def test_nothing_is_launched_where_something_is_not_as_it_was(
@@ -113,7 +121,7 @@ def test_nothing_is_launched_where_something_is_not_as_it_was(
 
 
 def test_other_types_and_places_if_the_order_has_them() -> None:
-    halves = [torch.ones(17).bfloat16()[1:], torch.ones(())]
+    halves = [high(torch.bfloat16)[1:17], gradients()[-1]]
     assert judged(Driver(), [16], halves, BFLOAT16, aligned=False)[0] == 0
     assert judged(Driver(), [16], halves, BFLOAT16, aligned=True)[0] == -1
 
