@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import nanwatch
 from nanwatch.watching.let_go import LARGE_BYTES, let_go
+from nanwatch.watching.recorder import Recorder
 from nanwatch.watching.tape import Entry, Tape, tensors_in
 
 Watch = Callable[..., nanwatch.Session]
@@ -289,3 +290,15 @@ def test_a_list_that_the_program_has_added_to_since_is_as_it_was_for_each_call(
 
 def test_a_tape_of_small_things_is_left_as_it_is() -> None:
     assert let_go(Tape(0))
+
+
+def test_what_is_kept_for_a_verdict_goes_when_it_has_come() -> None:
+    recorder = Recorder()
+    recorder.remember(1, late=2)
+    for step in range(1, 6):
+        recorder.next_step(step)
+    assert [tape.step for tape in recorder.finished] == [2, 3, 4]
+    recorder.was_good(2)
+    assert [tape.step for tape in recorder.finished] == [2, 3, 4]
+    recorder.was_good(4)
+    assert [tape.step for tape in recorder.finished] == [4]

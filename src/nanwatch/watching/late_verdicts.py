@@ -74,6 +74,8 @@ class LateVerdicts:
                 watcher.log(facts)
             if verdict.bad is not None:
                 self._act_on_bad(step, verdict.bad)
+            else:
+                watcher.recorder.was_good(step)
 
     def _act_on_bad(self, step: int, seen_in: str) -> None:
         watcher = self._watcher

@@ -83,6 +83,8 @@ class Recorder:
         self._usual_calls = 1
         """Calls of models that lead to one backward."""
         self.finished: deque[Tape] = deque(maxlen=1)
+        self._kept = 1
+        """Of those, as many are kept though all is known of their steps."""
         self.failing: tuple[Entry, BaseException] | None = None
         self._known: weakref.WeakKeyDictionary[nn.Module, Known] = weakref.WeakKeyDictionary()
         self._last_known: Known | None = None
@@ -155,10 +157,19 @@ class Recorder:
                 return True
         return any(id(gradient) in self.tape.made for gradient in gradients)
 
-    def remember(self, tapes: int) -> None:
-        """Keep the last `tapes` finished tapes: as many as steps may be asked about late."""
-        if self.finished.maxlen != tapes:
-            self.finished = deque(self.finished, maxlen=tapes)
+    def remember(self, tapes: int, late: int) -> None:
+        """Keep the last `tapes` finished tapes, and before them those of steps that may be asked about late,
+        at most so many."""
+        self._kept = tapes
+        if self.finished.maxlen != tapes + late:
+            self.finished = deque(self.finished, maxlen=tapes + late)
+
+    def was_good(self, step: int) -> None:
+        """A verdict that came late: what was kept for it may go, and its graph with it."""
+        finished = self.finished
+        while len(finished) > self._kept and finished[0].step < step:
+            leaves = finished.popleft().stand_ins
+            use_again(leaves)
 
     def called(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType

@@ -125,7 +125,7 @@ class Updates:
         if self.last is None or self.last.optimizer() is not optimizer:
             self.made(optimizer)
             late = LATE_STEPS if on_device else 0
-            watcher.recorder.remember(max(1, min(4, len(self.optimizers))) + late)
+            watcher.recorder.remember(max(1, min(4, len(self.optimizers))), late)
             if id(optimizer) not in self._made and self.holds_back:
                 self.aftermath.first_update(optimizer)
         now.updating = True
