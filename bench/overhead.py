@@ -247,9 +247,9 @@ class Timed(NamedTuple):
 class Trainer:
     """A model with its optimizer, trained a few steps at a time, watched or not."""
 
-    def __init__(self, task: Task, device: torch.device, compiled: bool) -> None:
+    def __init__(self, task: Task, device: torch.device, compiled: bool, clips: bool) -> None:
         torch.manual_seed(0)
-        self._task, self._device = task, device
+        self._task, self._device, self._clips = task, device, clips
         self.model = task.build().to(device)
         self._optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=FUSED[device.type])
         self._called = torch.compile(self.model) if compiled else self.model
@@ -261,6 +261,8 @@ class Trainer:
             loss = self._task.loss(self._called, x, y)
             self._optimizer.zero_grad()
             loss.backward()
+            if self._clips:
+                torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
             self._optimizer.step()
 
     def timed(self, settling: int, way: Way = UNWATCHED) -> Steps:
@@ -297,10 +299,10 @@ def _seconds_between(began: Any, ended: Any) -> float:
 
 
 def measure(
-    task: Task, device: torch.device, rounds: int, only: str, compiled: bool = False
+    task: Task, device: torch.device, rounds: int, only: str, compiled: bool = False, clips: bool = False
 ) -> list[dict[str, Any]]:
     chosen = {name: way for name, way in ways(task, device, compiled).items() if only in name}
-    trainer = Trainer(task, device, compiled)
+    trainer = Trainer(task, device, compiled, clips)
     trainer.train(3)
     for way in chosen.values():
         way.put_on(trainer.model)
@@ -322,7 +324,7 @@ def measure(
     for way in chosen.values():
         way.end()
     what = {
-        "task": task.name + (", compiled" if compiled else ""),
+        "task": task.name + (", compiled" if compiled else "") + (", clipped" if clips else ""),
         "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
     }
     return [{**what, "way": name, **ratio_of(found)} for name, found in timed.items() if len(found) > 1]
@@ -386,6 +388,7 @@ def main() -> None:
         action="store_true",
         help="a GPU that waits for its host: what is done there is all seen",
     )
+    parser.add_argument("--clip", action="store_true", help="gradients are clipped, as in most trainings")
     parser.add_argument("--task", default="", help="only the models whose name contains this")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -405,7 +408,7 @@ def main() -> None:
         if options.task not in task.name:
             continue
         rounds = max(PEERS_EVERY + 1, task.rounds * options.rounds // ROUNDS)
-        found = measure(task, torch.device(device), rounds, options.only, compiled)
+        found = measure(task, torch.device(device), rounds, options.only, compiled, options.clip)
         if not found:
             continue
         rows += found

@@ -79,6 +79,29 @@ def test_the_birth_is_named_on_cuda(mode: str, audit: float, tmp_path: Path) -> 
     )
 
 
+@pytest.mark.parametrize("loop", ["clipped", "two parts", "half"])
+def test_a_late_verdict_in_other_loops(loop: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    dtype = torch.bfloat16 if loop == "half" else torch.float32
+    model = Net().cuda().to(dtype)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    options = {"mode": "device", "dir": tmp_path, "audit_seconds": 0.0, "audit_share": 0.0}
+    before: list[torch.Tensor] = []
+    with pytest.raises(nanwatch.NonFiniteError) as caught, nanwatch.watch(model, optimizer, **options):
+        for step, (x, y) in enumerate(batches(12, bad=6)):
+            if step == 6:
+                before = [p.detach().clone() for p in model.parameters()]
+            optimizer.zero_grad()
+            for part in range(2 if loop == "two parts" else 1):
+                F.cross_entropy(model(x.to(dtype).roll(part, 0)), y.roll(part, 0)).backward()
+            if loop == "clipped":
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+    incident = caught.value.incident
+    assert (incident.step, incident.phase, incident.birth.op) == (6, "forward", "aten.sqrt.default")
+    assert all(map(torch.equal, before, model.parameters()))
+
+
 @pytest.mark.parametrize("mode", ["host", "device"])
 @pytest.mark.parametrize("autocast", [False, True])
 def test_bit_identical_on_cuda(mode: str, autocast: bool, tmp_path: Path) -> None:

@@ -66,7 +66,13 @@ def judged(
     order = Order(*functions, FUNCTION, STREAM, ctypes.addressof(places), first)
     order.programs, order.threads, order.shared = PROGRAMS, THREADS, SHARED
     order.counts, order.rows = sizes.buffer_info()[0], len(counts)
-    order.type, order.aligned, order.device_type, order.device_id = dtype, aligned, HOST, 0
+    order.type, order.loss_type, order.aligned, order.device_type, order.device_id = (
+        dtype,
+        FLOAT32,
+        aligned,
+        HOST,
+        0,
+    )
     objects = array("q", map(id, tensors))
     at = letter.buffer_info()[0]
     answer = library.nanwatch_judge(PYTHON, ctypes.addressof(order), objects.buffer_info()[0], at, EVENT)

@@ -8,11 +8,13 @@ import pytest
 import torch
 
 from nanwatch.tensors import (
+    compiled,
     is_finite,
     latch,
     many_numbers,
     norm_and_verdict,
     numbers,
+    standing_orders,
     statistics,
     wait_until_ready,
 )
@@ -99,6 +101,20 @@ def test_a_verdict_is_kept_on_the_device_until_it_is_taken_back(dtype: torch.dty
     kept[0] = 0
     bad_loss = torch.tensor(math.nan, device="cuda")
     assert _latched(good, bad_loss, kept) == [1.0, pytest.approx(math.nan, nan_ok=True), norm]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_from_the_second_time_on_c_asks_for_the_verdict(dtype: torch.dtype) -> None:
+    assert wait_until_ready()
+    kept, asked = torch.zeros(3, device="cuda"), []
+    for n in range(4):
+        gradients = [torch.full((size,), 2.0, device="cuda") for size in (9, 4_000 + n // 3)]
+        loss = torch.tensor(float(n), device="cuda", dtype=dtype)
+        before = standing_orders.answer_for(compiled.library(), gradients, loss, kept)
+        asked.append(before is not None)
+        norm = pytest.approx(2 * math.sqrt(4_009 + n // 3), rel=1e-6)
+        assert _latched(gradients, loss, kept) == [0.0, float(n), norm]
+    assert asked == [False, True, True, False]  # the last are of other sizes
 
 
 def _latched(gradients: list[torch.Tensor], loss: torch.Tensor, kept: torch.Tensor) -> list[float]:

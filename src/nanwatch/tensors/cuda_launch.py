@@ -31,6 +31,7 @@ class Order(ctypes.Structure):
         ("device_type", ctypes.c_int32),
         ("device_id", ctypes.c_int32),
         ("type", ctypes.c_int32),
+        ("loss_type", ctypes.c_int32),
         ("aligned", ctypes.c_int32),
         ("programs", ctypes.c_int32),
         ("threads", ctypes.c_int32),

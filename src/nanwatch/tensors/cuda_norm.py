@@ -29,6 +29,7 @@ TABLES_KEPT = 16
 LETTERS = 16
 ANSWER_WORDS = 2
 BEYOND_ALL_CHUNKS = 1 << 62
+LOSSES = frozenset((torch.float32, torch.bfloat16, torch.float16))
 
 Key = tuple[int, int, bytes]
 """The device, a stream, and how many values each tensor has."""
@@ -142,8 +143,8 @@ class Table:
     parts: Tensor
     mail: Mail
     stream: torch.cuda.Stream
-    kernels: dict[tuple[int, bool, bool], Kernel] = field(default_factory=dict)
-    """By the type of the values, whether it judges, and whether all rows are aligned."""
+    kernels: dict[tuple[int, torch.dtype | None, bool], Kernel] = field(default_factory=dict)
+    """By the type of the values, that of the loss if it judges one, and whether all rows are aligned."""
 
 
 _tables: OrderedDict[Key, Table] = OrderedDict()
@@ -170,7 +171,7 @@ def norm_of_places(places: Places, device: torch.device) -> Tensor:
 
 def latch_places(places: Places, loss: Tensor, kept: Tensor) -> Answer:
     """Of `kept`, three float32 on the device: the first becomes 1 unless loss and norm are finite, and stays
-    so; the others become the loss, also a float32, and the norm. They are the answer too, until a few more
+    so; the others become the loss, of one of LOSSES, and the norm. They are the answer too, until a few more
     have been asked for."""
     return _launch(places, kept.device, kept, loss)
 
@@ -205,16 +206,17 @@ def _launch(places: Places, device: torch.device, out: Tensor, loss: Tensor | No
         table = _table(places.counts, device)
         letter = table.mail.write(places.addresses)
         given = table.rows, letter.memory, table.parts, out, out if loss is None else loss
-        kind = places.type, loss is not None, places.aligned
+        kind = places.type, None if loss is None else loss.dtype, places.aligned
         kernel = table.kernels.get(kind)
         if kernel is None:
-            constants = constants_for(*kind, table.columns)
+            constants = constants_for(places.type, loss is not None, places.aligned, table.columns)
             kernel = table.kernels[kind] = Kernel(table.chunks, constants)
         kernel.launch(given, table.stream.cuda_stream)
         letter.answer.ready.record(table.stream)
         if loss is not None and kernel.found is not None:
             order = kernel.found.order([tensor.data_ptr() for tensor in given], table.stream.cuda_stream)
-            standing_orders.keep(StandingOrder(order, places, table.mail, out, (table.rows, table.parts)))
+            read, loss_type = (table.rows, table.parts), FLOATS.index(loss.dtype)
+            standing_orders.keep(StandingOrder(order, places, loss_type, table.mail, out, read))
     return letter.answer
 
 

@@ -74,12 +74,12 @@ def latch(gradients: list[Tensor], loss: Tensor, kept: Tensor) -> cuda_norm.Answ
     """`kept` is three float32 in a GPU's memory: whether a step was bad, its loss, and its norm. One kernel
     brings them up to these gradients and this loss, and nobody waits for it; the answer, the same three on
     the host, is there until a few more have been asked for. None, and nothing is done, unless the gradients
-    are plain floats of one type on that GPU, and the loss is a float32 there."""
+    are plain floats of one type on that GPU, and the loss is a float of at most 32 bits there."""
     library = compiled.library()
     answer = None if library is None else standing_orders.answer_for(library, gradients, loss, kept)
     if answer is not None:
         return answer  # type: ignore[no-any-return]
-    if type(loss) not in PLAIN_TYPES or loss.dtype is not torch.float32 or loss.device != kept.device:
+    if type(loss) not in PLAIN_TYPES or loss.dtype not in cuda_norm.LOSSES or loss.device != kept.device:
         return None
     if not loss.is_cuda or loss.numel() != 1 or not loss.data_ptr():
         return None

@@ -602,10 +602,10 @@ typedef struct {
     int64_t *given;          /* addresses: LETTER and LOSS change from step to step */
     const int64_t *counts;   /* of values in each gradient */
     int64_t rows;
-    int32_t device_type, device_id, type, aligned, programs, threads, shared;
+    int32_t device_type, device_id, type, loss_type, aligned, programs, threads, shared;
 } Order;
 
-enum { DONE = 0, LETTER = 1, LOSS = 4, ANSWER_WORDS = 2, IS_FLOAT32 = 0 };
+enum { DONE = 0, LETTER = 1, LOSS = 4, ANSWER_WORDS = 2 };
 
 /* The address of a Python object that is a tensor of so many values of this type on the order's device, or 0. */
 static uintptr_t address_of(const Interpreter *python, const Order *order, void *object, int type, int64_t count) {
@@ -628,7 +628,7 @@ int nanwatch_judge(const Interpreter *python, const Order *order, void *const *o
         letter[ANSWER_WORDS + i] = (int64_t)at;
         bits |= at;
     }
-    uintptr_t loss = address_of(python, order, objects[order->rows], IS_FLOAT32, 1);
+    uintptr_t loss = address_of(python, order, objects[order->rows], order->loss_type, 1);
     if (!loss || (bits & 15 ? 0 : 1) != order->aligned) return NOT_PLAIN;
     order->given[LETTER] = (int64_t)letter;
     order->given[LOSS] = (int64_t)loss;

@@ -29,13 +29,15 @@ _current_device, _current_stream = (
 class StandingOrder:
     """To have gradients like these judged on one stream of a GPU, and the verdict put into `kept`."""
 
-    def __init__(self, order: Order, places: Places, mail: Any, kept: Tensor, read: Any) -> None:
+    def __init__(
+        self, order: Order, places: Places, loss_type: int, mail: Any, kept: Tensor, read: Any
+    ) -> None:
         """`mail` gives the letters, `read` is what else the kernel reads."""
         self.size, self.kept = len(places.counts), kept
         self._held = order, places.counts, read
         self._mail, self._gpu, self._stream = mail, kept.get_device(), order.stream or 0
         order.counts, order.rows = places.counts.buffer_info()[0], self.size
-        order.type, order.aligned = places.type, places.aligned
+        order.type, order.loss_type, order.aligned = places.type, loss_type, places.aligned
         order.device_type, order.device_id = ON_CUDA, self._gpu
         self._place = ctypes.addressof(order)
 

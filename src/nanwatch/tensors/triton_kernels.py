@@ -176,7 +176,7 @@ def _root_of_sum(parts, count, TILE: tl.constexpr):
 @triton.jit
 def _latch(kept, answer, loss, norm, LARGEST: tl.constexpr):
     """Bring `kept` up to this step: whether one was bad, its loss, its norm. And answer with it."""
-    value = tl.load(loss)
+    value = tl.load(loss).to(tl.float32)
     fine = (tl.abs(value) <= LARGEST) & (tl.abs(norm) <= LARGEST) & (tl.load(kept) == 0)
     bad = tl.where(fine, 0.0, 1.0)
     tl.store(kept, bad)

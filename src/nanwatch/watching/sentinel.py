@@ -191,9 +191,11 @@ class DeviceSentinel:
         self, losses: Sequence[torch.Tensor], gradients: list[torch.Tensor], norm: torch.Tensor | None
     ) -> tuple[_Kept, Answer | None]:
         """Without an answer where what is kept must be sent first."""
-        if norm is None and len(losses) == 1 and gradients and gradients[0].is_cuda:  # the usual case
-            kept = self._kept_on(gradients[0].device)
-            answer = latch(gradients, losses[0], kept.values)
+        rows = gradients if norm is None else [norm]  # of which that is the norm
+        loss = _sum_of(losses) if rows and rows[0].is_cuda else None
+        if loss is not None:  # the usual case
+            kept = self._kept_on(rows[0].device)
+            answer = latch(rows, loss, kept.values)
             if answer is not None:
                 return kept, answer
         return self._one_by_one(losses, gradients, norm), None
@@ -269,6 +271,16 @@ def _sent(values: torch.Tensor) -> Answer:
 def _is_captured(verdict: torch.Tensor) -> bool:
     """Whether what is done now goes into a CUDA graph, and will be done again without us."""
     return verdict.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
+def _sum_of(losses: Sequence[torch.Tensor]) -> torch.Tensor | None:
+    """Of the losses of micro-batches, which are alike; it is not finite unless all are."""
+    if len(losses) == 1:
+        return losses[0]
+    if len({(type(loss), loss.dtype, loss.device, loss.shape) for loss in losses}) != 1:
+        return None
+    with plain_dispatch():
+        return torch.stack(list(losses)).sum()
 
 
 def _one_number(loss: torch.Tensor) -> torch.Tensor:
