@@ -2,7 +2,8 @@
 
     TRITON_INTERPRET=1 python interpreted_kernels.py < cases.json
 
-A case: {"kind": "statistics" or "latch", "dtype", "rows": [[values], …], "loss", "latched", "offset"}.
+A case: {"kind": "statistics" or "latch", "dtype", "rows": [[values], …], "loss", "loss_dtype", "latched",
+"offset"}.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ def row_of(values: list[Any], dtype: torch.dtype, offset: int) -> Tensor:
     return torch.cat([torch.zeros(offset), *parts]).to(dtype)[offset:]
 
 
-def latched(rows: list[Tensor], loss: float, was: float, aligned: bool) -> dict[str, list[float]]:
+def latched(rows: list[Tensor], loss: Tensor, was: float, aligned: bool) -> dict[str, list[float]]:
     table, columns, chunks = cuda_norm.cut(array("q", [row.numel() for row in rows]))
     parts = torch.zeros(chunks + 1, dtype=torch.float64)
     letter = torch.zeros(cuda_norm.ANSWER_WORDS + len(rows), dtype=torch.int64)
     letter[cuda_norm.ANSWER_WORDS :] = torch.tensor([row.data_ptr() for row in rows])
     kept = torch.tensor([was, -1.0, -1.0])
     constants = cuda_norm.constants_for(FLOATS.index(rows[0].dtype), True, aligned, columns)
-    given = table, letter, parts, kept, torch.tensor(loss)
+    given = table, letter, parts, kept, loss
     triton_kernels.squares_kernel[(chunks, 1, 1)](*given, **constants._asdict(), num_warps=cuda_norm.WARPS)
     assert parts[-1] == 0, "the counter must be as it was for the next step"
     answer = letter[: cuda_norm.ANSWER_WORDS].view(torch.float32)[:3]
@@ -50,5 +51,6 @@ for case in json.load(sys.stdin):
     if case["kind"] == "statistics":
         found: Any = cuda._statistics_by_triton(rows[0]).tolist()
     else:
-        found = latched(rows, float(case["loss"]), case["latched"], aligned=not offset)
+        loss = torch.tensor(float(case["loss"]), dtype=getattr(torch, case.get("loss_dtype", "float32")))
+        found = latched(rows, loss, case["latched"], aligned=not offset)
     print(json.dumps(found))

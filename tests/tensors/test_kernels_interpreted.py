@@ -34,6 +34,8 @@ LATCHES: dict[str, tuple[Case, list[float]]] = {
     "bad before": ({"latched": 1.0}, [1.0, 2.5, 0.5 * math.sqrt(sum(SIZES))]),
     "bad loss": ({"loss": "nan"}, [1.0, math.nan, 0.5 * math.sqrt(sum(SIZES))]),
     "endless loss": ({"loss": "-inf"}, [1.0, -math.inf, 0.5 * math.sqrt(sum(SIZES))]),
+    "half a loss": ({"loss_dtype": "bfloat16"}, [0.0, 2.5, 0.5 * math.sqrt(sum(SIZES))]),
+    "bad half": ({"loss_dtype": "float16", "loss": "inf"}, [1.0, math.inf, 0.5 * math.sqrt(sum(SIZES))]),
     "inf at the end": ({"rows": [*GOOD, [0.5, CHUNK + 6, "inf", 1]]}, [1.0, 2.5, math.inf]),
     "nan at the begin": ({"rows": [["nan", 1, 0.5, 9], *GOOD]}, [1.0, 2.5, math.nan]),
     "one": ({"rows": [[3.0, 1]]}, [0.0, 2.5, 3.0]),
