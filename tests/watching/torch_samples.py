@@ -25,8 +25,8 @@ if "expecttest" not in sys.modules:  # torch's test suite imports it for tests t
 _of_torch = pytest.importorskip("torch.testing._internal.common_methods_invocations", exc_type=ImportError)
 _modules = pytest.importorskip("torch.testing._internal.common_modules", exc_type=ImportError)
 
-UNINITIALISED = ("empty", "new_empty")
-"""What lies in fresh memory is nobody's result."""
+UNSTEADY = ("empty", "new_empty", "linalg.lstsq")
+"""They return what lies in fresh memory, or some of it: other values each time, with us or without."""
 
 
 class Sample(NamedTuple):
@@ -51,7 +51,7 @@ class Sample(NamedTuple):
 def functions(dtype: torch.dtype, most: int | None, only: str | None = None) -> Iterator[Sample]:
     for op in _of_torch.op_db:
         name = ".".join(filter(None, (op.name, op.variant_test_name)))
-        if dtype not in op.supported_dtypes("cpu") or op.name.startswith(UNINITIALISED):
+        if dtype not in op.supported_dtypes("cpu") or op.name.startswith(UNSTEADY):
             continue
         if only is not None and name != only:
             continue

@@ -1,8 +1,8 @@
 """The audit: the op tracer on the running program itself, the first seconds in full, then now and then.
 
-Forward, loss, data and optimizer ops are traced as they happen; backward is not (a few of torch's
-derivative formulas take another path under a tracer, which would cost bit-identity). Nothing of the
-program is run twice. The share of the run's time it may take is bounded.
+Forward, loss, data and optimizer ops are traced as they happen; backward is not. Nothing of the program is
+run twice, and nothing is computed otherwise than without us: it hears the ops through `op_tap`, and is no mode
+of torch's. The share of the run's time it may take is bounded.
 
 To look at a value on a GPU is to wait for it, and a wait could hide that the program forgot one of its own.
 Where it works on several streams, or has values sent to the host behind its back, the audit stands aside;
@@ -110,6 +110,8 @@ class _TimedTracer(OpTracer):
     def failed(self, error: Exception) -> None:
         """The program's own op has run: only the audit ends here."""
         self.looking = self.complete = False
+        if isinstance(error, RecursionError):
+            return  # the program is about as deep as it may go: no room for us
         let_through(error)
         if self.give_up is not None:
             self.give_up(error)

@@ -91,18 +91,25 @@ class _Kernel:
         with _without(JUST_OWN):
             if told is None or _is_left_out(_PYTHON):  # torch works something out, on tensors of its own
                 return self._go_on(keys, args, kwargs)
-            with _without(_ABOVE):
-                call = told.op_begins(self._op, args, kwargs, sys._getframe(1))
-            if call is None:
-                return self._go_on(keys, args, kwargs)
+            call = None
+            try:
+                with _without(_ABOVE):
+                    call = told.op_begins(self._op, args, kwargs, sys._getframe(1))
+            except RecursionError:  # the program is about as deep as it may go: no room for us
+                pass
             try:
                 outputs = self._go_on(keys, args, kwargs)
             except Exception as error:
-                with _without(_ABOVE):
-                    told.op_raised(call, error)
+                if call is not None:
+                    with _without(_ABOVE):
+                        told.op_raised(call, error)
                 raise
-            with _without(_ABOVE):
-                told.op_ended(call, outputs)
+            try:
+                if call is not None:
+                    with _without(_ABOVE):
+                        told.op_ended(call, outputs)
+            except RecursionError:
+                pass
             return outputs
 
     def _go_on(self, keys: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
