@@ -137,7 +137,6 @@ def _give_kernels_to_new_ops() -> None:
     defined = (len(torch.library._defs), len(torch.ops.loaded_libraries))
     if defined == _defined:
         return
-    _defined = defined
     if not _libraries:
         _let_the_rest_pass()
     for name in set(torch._C._dispatch_get_all_op_names()) - _heard - LEFT_OUT:
@@ -146,6 +145,7 @@ def _give_kernels_to_new_ops() -> None:
         if space not in _libraries:
             _libraries[space] = torch.library.Library(space, "IMPL")
         _libraries[space].impl(name, _Kernel(name), NAME, with_keyset=True)
+    _defined = defined
 
 
 def _let_the_rest_pass() -> None:
