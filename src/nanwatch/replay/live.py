@@ -1,8 +1,8 @@
 """The audit: the op tracer on the running program itself, the first seconds in full, then now and then.
 
 Forward, loss, data and optimizer ops are traced as they happen; backward is not. Nothing of the program is
-run twice, and nothing is computed otherwise than without us: it hears the ops through `op_tap`, and is no mode
-of torch's. The share of the run's time it may take is bounded.
+run twice, and nothing is computed otherwise than without us: it hears the ops through `op_tap`, and is no
+mode of torch's. The share of the run's time it may take is bounded.
 
 To look at a value on a GPU is to wait for it, and a wait could hide that the program forgot one of its own.
 Where it works on several streams, or has values sent to the host behind its back, the audit stands aside;
