@@ -232,6 +232,9 @@ class LiveTracer:
         return True
 
     def pause(self) -> None:
+        self._hear_nothing()
+
+    def _hear_nothing(self) -> None:
         """In another thread than its own it is only blind from then on."""
         self.tracer.looking = False
         if self.on and self._thread == threading.get_ident():
@@ -245,7 +248,7 @@ class LiveTracer:
     def leave_for_good(self) -> bool:
         """False in another thread than its own."""
         self.active = False
-        self.pause()
+        self._hear_nothing()
         return not self.on
 
     @property
