@@ -25,6 +25,24 @@ torch.manual_seed(0)
 """
 
 PROGRAMS = {
+    "a module that calls itself nearly as deep as Python allows": """
+class Nested(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+
+    def forward(self, x, depth):
+        return self(x, depth - 1) + 1 if depth else self.layer(x)
+
+
+model = Nested()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for _ in range(3):
+    optimizer.zero_grad()
+    model(torch.randn(2, 3), 225).square().mean().backward()
+    optimizer.step()
+show(model)
+""",
     "a gradient that is a tensor of zeros without memory": """
 w = torch.randn(6, requires_grad=True)
 v = torch.randn(6, requires_grad=True)

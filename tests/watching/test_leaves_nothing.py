@@ -24,6 +24,7 @@ from torch.optim import optimizer as optim_module
 from torch.utils.data import dataloader
 
 import nanwatch
+from nanwatch.watching import op_tap
 
 Watch = Callable[..., nanwatch.Session]
 
@@ -57,6 +58,7 @@ def taps() -> dict[str, Any]:
         ],
         "functions": torch._C._len_torch_function_stack(),
         "dispatch": torch._C._len_torch_dispatch_stack(),
+        "ops": (op_tap.is_on(), op_tap.listener()),
         "excepthook": sys.excepthook,
         "threads": threading.active_count(),
         "anomaly": torch.is_anomaly_enabled(),
@@ -96,7 +98,7 @@ def test_the_check_can_fail(tmp_path: Path) -> None:
     changed = {name for name in before if before[name] != during[name]}
     session.close()
     expected = "call backward apply compile load from_numpy clip clip_grad scaler optimizer loader step_hooks"
-    assert changed >= {*expected.split(), "post_hooks", "functions", "dispatch"}
+    assert changed >= {*expected.split(), "post_hooks", "functions", "ops"}
 
 
 def test_a_session_is_closed_by_close_and_by_with(tmp_path: Path) -> None:

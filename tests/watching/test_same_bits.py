@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy
@@ -226,6 +226,72 @@ def test_the_fast_path_with_padding_uses_nested_tensors(tmp_path: Any, audit: bo
             watched = encoder(x, src_key_padding_mask=padding)
     assert_same(watched, plain)
     assert session.incidents == []
+    assert not session.watcher.shield.broken
+
+
+class Calling(nn.Module):
+    """Calls a function from within a module."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: Any) -> Any:
+        return self.function(*args)
+
+
+def in_bfloat16(function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any) -> Any:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return function(*args)
+
+    return call
+
+
+def cross_attention(x: torch.Tensor, y: torch.Tensor) -> Any:
+    torch.manual_seed(0)
+    attention = nn.MultiheadAttention(64, 4, batch_first=True).eval()
+    queries, keys = x.view(2, 32, 64)[:, :17], y.view(2, 32, 64)
+    with torch.inference_mode():
+        return attention(queries, keys, keys)
+
+
+def derived(x: torch.Tensor, y: torch.Tensor) -> Any:
+    """By an op of the program's own, of which torch knows no derivative but that of what it calls."""
+    x = x.clone().requires_grad_()
+    return torch.autograd.grad(torch.ops.nanwatch_tests.product(x, y).sum(), x)
+
+
+@pytest.fixture
+def op_of_the_program() -> Iterator[None]:
+    library = torch.library.Library("nanwatch_tests", "FRAGMENT")
+    library.define("product(Tensor x, Tensor y) -> Tensor")
+    library.impl("product", lambda x, y: x * y, "CPU")
+    yield
+    library._destroy()  # type: ignore[no-untyped-call]
+
+
+ASKS_FOR_MODES: dict[str, Callable[..., Any]] = {
+    "svdvals": lambda x, y: torch.linalg.svdvals(x),
+    "hfftn": torch.inference_mode()(lambda x, y: torch.fft.hfftn(torch.complex(x, y))),
+    "bilinear in bfloat16": in_bfloat16(lambda x, y: nn.functional.bilinear(x, y, x.expand(3, 64, 64))),
+    "pinv in bfloat16": in_bfloat16(lambda x, y: torch.linalg.pinv(x)),
+    "cross attention": cross_attention,
+    "a derivative": derived,
+}
+
+
+@pytest.mark.parametrize("place", ["outside", "in a module"])
+@pytest.mark.parametrize("name", ASKS_FOR_MODES)
+@pytest.mark.usefixtures("op_of_the_program")
+def test_what_torch_would_compute_otherwise_under_a_mode(tmp_path: Any, name: str, place: str) -> None:
+    call = ASKS_FOR_MODES[name] if place == "outside" else Calling(ASKS_FOR_MODES[name])
+    torch.manual_seed(0)
+    x, y = torch.randn(64, 64), torch.randn(64, 64)
+    plain = call(x, y)
+    with nanwatch.watch(dir=tmp_path, policy="observe") as session:
+        watched = call(x, y)
+    assert_same(watched, plain)
     assert not session.watcher.shield.broken
 
 

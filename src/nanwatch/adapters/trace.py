@@ -33,7 +33,7 @@ class Traced:
 
     def __enter__(self) -> Traced:
         self._calls.install()
-        self._calls.handler = self._scope.follow
+        self._calls.handler = self._scope
         self._workers.install()
         self._tracer.phase = "forward"
         self._tracer.__enter__()  # type: ignore[no-untyped-call]

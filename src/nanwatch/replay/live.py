@@ -1,8 +1,8 @@
 """The audit: the op tracer on the running program itself, the first seconds in full, then now and then.
 
-Forward, loss, data and optimizer ops are traced as they happen; backward is not (a few of torch's
-derivative formulas take another path under a tracer, which would cost bit-identity). Nothing of the
-program is run twice. The share of the run's time it may take is bounded.
+Forward, loss, data and optimizer ops are traced as they happen; backward is not. Nothing of the program is
+run twice, and nothing is computed otherwise than without us: it hears the ops through `op_tap`, and is no
+mode of torch's. The share of the run's time it may take is bounded.
 
 To look at a value on a GPU is to wait for it, and a wait could hide that the program forgot one of its own.
 Where it works on several streams, or has values sent to the host behind its back, the audit stands aside;
@@ -13,19 +13,20 @@ from __future__ import annotations
 
 import math
 import os
-import sys
+import threading
 import time
-from collections import deque
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import _pop_mode, _push_mode
 
 from nanwatch.replay.blame import first_harmful, hidden_births, silent_damage
+from nanwatch.replay.op_call import OpCall
 from nanwatch.replay.trace import Op
 from nanwatch.replay.tracer import OpTracer
 from nanwatch.signals import let_through
+from nanwatch.watching import op_tap
 from nanwatch.watching.module_calls import Scope, path_of
 from nanwatch.watching.pretending import pretending
 from nanwatch.watching.stack import take_stack, user_frame
@@ -40,9 +41,6 @@ STEPS_BETWEEN_SWEEPS = 64
 AMONG_RACES = 4
 """One step in so many is looked at where to look might hide a race. What comes before a call of the model is
 still the step before: two in a row must be left alone."""
-
-_at = torch._C._get_dispatch_stack_at
-_depth = torch._C._len_torch_dispatch_stack
 
 
 class _TimedTracer(OpTracer):
@@ -64,25 +62,39 @@ class _TimedTracer(OpTracer):
         self.sends_ahead = False
         """It has values sent to the GPU without waiting for them."""
 
-    def __torch_dispatch__(
-        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def op_begins(
+        self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType
+    ) -> OpCall | None:
         derivative = torch._C._current_autograd_node() is not None
         if not self.looking or derivative or _capturing() or _jit_tracing() or pretending():
             self.unseen = self.unseen or (derivative and self.looking)
-            return function(*args, **(kwargs or {}))
+            return None
         if self.spent > self.budget:
             self.looking = self.complete = False  # one long "step" must not eat the run
-            return function(*args, **(kwargs or {}))
-        if torch.cuda.is_initialized() and self._would_wait(function, args, kwargs or {}):
-            return function(*args, **(kwargs or {}))
+            return None
+        if torch.cuda.is_initialized() and self._would_wait(function, args, kwargs, frame):
+            return None
         began = time.perf_counter()
-        try:
-            return super().__torch_dispatch__(function, types, args, kwargs)
-        finally:
-            self.spent += time.perf_counter() - began
+        call = super().op_begins(function, args, kwargs, frame)
+        if call is not None:
+            call.began = began
+        return call
 
-    def _would_wait(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    def op_raised(self, call: OpCall | None, error: Exception) -> None:
+        super().op_raised(call, error)
+        self._count(call)
+
+    def op_ended(self, call: OpCall | None, outputs: Any) -> None:
+        super().op_ended(call, outputs)
+        self._count(call)
+
+    def _count(self, call: OpCall | None) -> None:
+        if call is not None:
+            self.spent += time.perf_counter() - call.began
+
+    def _would_wait(
+        self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType
+    ) -> bool:
         """Whether to look would make the program wait for a copy that it does not wait for itself. What it
         copies to the GPU came in there, as far as we know."""
         by_place = function is torch.ops.aten.copy_.default and len(args) > 2 and args[2] is True
@@ -92,12 +104,14 @@ class _TimedTracer(OpTracer):
             self.looking = self.complete = False
         self.sends_ahead = self.sends_ahead or asked
         if by_place and not self.would_hide:
-            self._note_arrival([args[0]], take_stack(sys._getframe(2)))
+            self._note_arrival([args[0]], take_stack(frame))
         return asked or self.would_hide
 
     def failed(self, error: Exception) -> None:
         """The program's own op has run: only the audit ends here."""
         self.looking = self.complete = False
+        if isinstance(error, RecursionError):
+            return  # the program is about as deep as it may go: no room for us
         let_through(error)
         if self.give_up is not None:
             self.give_up(error)
@@ -128,7 +142,8 @@ class LiveTracer:
         self.tracer = _TimedTracer(self.scope)
         self.active = False
         self.on = False
-        """It is on torch's stack of modes."""
+        """It hears the ops of its thread."""
+        self._thread = 0
         self._traced = False
         """The step that is under way, or the last one, was active when it began."""
         self._first_seconds = first_seconds
@@ -205,8 +220,8 @@ class LiveTracer:
             return
         self.tracer.looking = True
         if not self.on:
-            self.tracer.__enter__()  # type: ignore[no-untyped-call]
-            self.on = True
+            op_tap.tell(self.tracer)
+            self.on, self._thread = True, threading.get_ident()
 
     def looks_away(self) -> bool:
         """Pause for something that this step computes and this trace must not see. Whether it was looking."""
@@ -217,37 +232,24 @@ class LiveTracer:
         return True
 
     def pause(self) -> None:
-        """Off the stack, or, when the program has put a mode of its own on top, blind."""
+        self._hear_nothing()
+
+    def _hear_nothing(self) -> None:
+        """In another thread than its own it is only blind from then on."""
         self.tracer.looking = False
-        if self.on and _depth() and _at(_depth() - 1) is self.tracer:
-            self.tracer.__exit__(None, None, None)
+        if self.on and self._thread == threading.get_ident():
+            op_tap.tell_nobody()
             self.on = False
 
     def look_again(self) -> None:
-        """Whether it is on the stack, after an interruption at any place."""
-        self.on = any(_at(place) is self.tracer for place in range(_depth()))
-        for kept in vars(self.tracer).values():
-            if type(kept) is deque:  # torch keeps there what to go back to when the mode is left
-                while len(kept) > self.on:
-                    kept.pop()
-                kept.extend([False] * (self.on - len(kept)))
+        """Whether it hears the ops, after an interruption at any place."""
+        self.on = op_tap.is_on() and op_tap.listener() is self.tracer
 
     def leave_for_good(self) -> bool:
-        """Off the stack, wherever on it we are; False while the tracer handles an op, since torch will put
-        it back after that."""
-        self.active = self.tracer.looking = False
-        if not self.on:
-            return True
-        above: list[Any] = []
-        while _depth() and _at(_depth() - 1) is not self.tracer:
-            above.append(_pop_mode())
-        there = bool(_depth())
-        if there:
-            self.tracer.__exit__(None, None, None)  # type: ignore[no-untyped-call]
-            self.on = False
-        for mode in reversed(above):
-            _push_mode(mode)
-        return there
+        """False in another thread than its own."""
+        self.active = False
+        self._hear_nothing()
+        return not self.on
 
     @property
     def small_budget(self) -> tuple[float, float]:

@@ -15,7 +15,7 @@ from nanwatch.watching.storages import key_of
 
 @dataclass(slots=True)
 class OpCall:
-    """An aten op that has just run."""
+    """An aten op that runs or has just run."""
 
     function: Any
     facts: OpFacts
@@ -32,6 +32,8 @@ class OpCall:
     """Of autograd, in a backward."""
     frame: FrameType
     """The one that called it."""
+    began: float = 0.0
+    """When, where somebody counts the time."""
 
     @property
     def is_view(self) -> bool:

@@ -126,9 +126,22 @@ class OpTracer(TorchDispatchMode):
     def __torch_dispatch__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        kwargs = kwargs or {}
+        call = self.op_begins(function, args, kwargs, sys._getframe(1))
+        try:
+            outputs = function(*args, **kwargs)
+        except Exception as error:
+            self.op_raised(call, error)
+            raise
+        self.op_ended(call, outputs)
+        return outputs
+
+    def op_begins(
+        self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType
+    ) -> OpCall | None:
+        """What must be known of an op before it runs; None where that cannot be told."""
         if self.alone and is_collective(function):
             raise NeedsOtherRanks(function)
-        kwargs = kwargs or {}
         node = torch._C._current_autograd_node()
         before: dict[str, tuple[Numbers, Any]] = {}
         try:
@@ -142,26 +155,24 @@ class OpTracer(TorchDispatchMode):
                         self.untouched.about_to_write([t for n, t in inputs if facts.writes(n)])
         except Exception as error:
             self.failed(error)
-            return function(*args, **kwargs)
-        frame = sys._getframe(1)
-        try:
-            outputs = function(*args, **kwargs)
-        except (IndexError, RuntimeError) as error:
-            if may_be_an_index(error):
-                self._note_out_of_range(
-                    OpCall(function, facts, args, kwargs, arguments, inputs, before, None, node, frame)
-                )
-            raise
+            return None
+        return OpCall(function, facts, args, kwargs, arguments, inputs, before, None, node, frame)
+
+    def op_raised(self, call: OpCall | None, error: Exception) -> None:
+        if call is not None and isinstance(error, (IndexError, RuntimeError)) and may_be_an_index(error):
+            self._note_out_of_range(call)
+
+    def op_ended(self, call: OpCall | None, outputs: Any) -> None:
+        if call is None:
+            return
+        call.outputs = outputs
         try:
             with self._lock:
                 if self.untouched is not None:
-                    self.untouched.made(outputs, inputs)
-                self._after(
-                    OpCall(function, facts, args, kwargs, arguments, inputs, before, outputs, node, frame)
-                )
+                    self.untouched.made(outputs, call.inputs)
+                self._after(call)
         except Exception as error:
             self.failed(error)
-        return outputs
 
     @property
     def goes_along(self) -> bool:

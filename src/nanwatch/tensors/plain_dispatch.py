@@ -1,7 +1,7 @@
 """Inside `with plain_dispatch():` a torch call reaches its kernel, and nothing and nobody in between.
 
-No TorchFunctionMode or TorchDispatchMode sees it, autocast does not cast it, autograd does not record it, no
-functorch level wraps it. One C++ guard costs less than leaving each mode by itself.
+No TorchFunctionMode or TorchDispatchMode sees it, nor our own tap on ops, autocast does not cast it, autograd
+does not record it, no functorch level wraps it. One C++ guard costs less than leaving each mode by itself.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 from types import TracebackType
 
 import torch
+
+from nanwatch.tensors.own_key import OWN_KEY
 
 _KEY_NAMES = (
     "Python",
@@ -38,7 +40,7 @@ _KEY_NAMES = (
 
 def _skipped_keys() -> torch._C.DispatchKeySet:
     known = torch._C.DispatchKey.__members__
-    keys = torch._C.DispatchKeySet(known["Python"])
+    keys = torch._C.DispatchKeySet(OWN_KEY)
     for name in _KEY_NAMES:
         if name in known:
             keys = keys.add(known[name])

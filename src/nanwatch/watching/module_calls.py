@@ -18,61 +18,9 @@ from torch import nn
 from nanwatch.watching.worker_threads import handed
 from nanwatch.watching.wrapping import Wrappers, still_wanted
 
-Handler = Callable[[Callable[..., Any], nn.Module, tuple[Any, ...], dict[str, Any]], Any]
-
-
 OF_TORCHS_OWN = ("_compiled_call_impl", "_call_impl")
 """The names in torch's own `__call__`, which does no more than to call the one that is there: what knows that
 can stand in its place, and an inner call goes through as many functions as without us."""
-
-
-class ModuleCalls:
-    """Hands module calls to `handler`; None lets them through."""
-
-    def __init__(self) -> None:
-        self.handler: Handler | None = None
-        self._wrappers = Wrappers()
-        self._for_dynamo: tuple[Any, Any] | None = None
-        """Our `__call__`, which it may know for torch's own, and the one that was there."""
-
-    def install(self) -> None:
-        original: Any = nn.Module.__call__
-        plain = original.__code__.co_names == OF_TORCHS_OWN if hasattr(original, "__code__") else False
-        compiling = torch.compiler.is_dynamo_compiling
-        tracing = torch._C._get_tracing_state
-        calls = self
-
-        def __call__(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            if compiling():
-                return original(module, *args, **kwargs)
-            handler = calls.handler
-            if handler is None or tracing():
-                if plain and module._compiled_call_impl is None:
-                    return module._call_impl(*args, **kwargs)
-                return original(module, *args, **kwargs)
-            return handler(original, module, args, kwargs)
-
-        self._wrappers.put(nn.Module, "__call__", __call__)
-        self._for_dynamo = (__call__, original)
-        if plain:
-            _exchange_for_dynamo(original, __call__)
-
-    def uninstall(self) -> None:
-        self.handler = None
-        self._wrappers.take_off()
-        if self._for_dynamo is not None:
-            ours, original = self._for_dynamo
-            _exchange_for_dynamo(ours, still_wanted(original))
-            self._for_dynamo = None
-
-
-def _exchange_for_dynamo(known: Any, new: Any) -> None:
-    """Where calling a module means what Dynamo knows it to mean, it goes straight to `forward`, with fewer
-    guards: it may take ours for torch's own. (Where it is loaded later, it does so by itself.)"""
-    for name in ("torch._dynamo.utils", "torch._dynamo.variables.nn_module"):
-        module = sys.modules.get(name)
-        if module is not None and getattr(module, "unpatched_nn_module_call", None) is known:
-            vars(module)["unpatched_nn_module_call"] = new
 
 
 class Scope:
@@ -100,6 +48,68 @@ class Scope:
     def now(self) -> tuple[nn.Module, ...]:
         """From the root to the innermost, also in a thread that was handed work from within a module."""
         return (*handed().modules, *self.modules)
+
+
+Handler = Callable[[Callable[..., Any], nn.Module, tuple[Any, ...], dict[str, Any]], Any] | Scope
+"""A scope only notes which modules run."""
+
+
+class ModuleCalls:
+    """Hands module calls to `handler`; None lets them through."""
+
+    def __init__(self) -> None:
+        self.handler: Handler | None = None
+        self._wrappers = Wrappers()
+        self._for_dynamo: tuple[Any, Any] | None = None
+        """Our `__call__`, which it may know for torch's own, and the one that was there."""
+
+    def install(self) -> None:
+        original: Any = nn.Module.__call__
+        plain = original.__code__.co_names == OF_TORCHS_OWN if hasattr(original, "__code__") else False
+        compiling = torch.compiler.is_dynamo_compiling
+        tracing = torch._C._get_tracing_state
+        calls = self
+
+        def __call__(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if compiling():
+                return original(module, *args, **kwargs)
+            handler = calls.handler
+            if handler is None or tracing():
+                if plain and module._compiled_call_impl is None:
+                    return module._call_impl(*args, **kwargs)
+                return original(module, *args, **kwargs)
+            if not isinstance(handler, Scope):
+                return handler(original, module, args, kwargs)
+            modules = handler.modules
+            modules.append(module)
+            try:  # as `handler.follow` does it, and again with no function more
+                if plain and module._compiled_call_impl is None:
+                    return module._call_impl(*args, **kwargs)
+                return original(module, *args, **kwargs)
+            finally:
+                modules.pop()
+
+        self._wrappers.put(nn.Module, "__call__", __call__)
+        self._for_dynamo = (__call__, original)
+        if plain:
+            _exchange_for_dynamo(original, __call__)
+
+    def uninstall(self) -> None:
+        self.handler = None
+        self._wrappers.take_off()
+        if self._for_dynamo is not None:
+            ours, original = self._for_dynamo
+            _exchange_for_dynamo(ours, still_wanted(original))
+            self._for_dynamo = None
+
+
+def _exchange_for_dynamo(known: Any, new: Any) -> None:
+    """Where calling a module means what Dynamo knows it to mean, it goes straight to `forward`, with fewer
+    guards: it may take ours for torch's own. (Where it is loaded later, it does so by itself.)"""
+    for name in ("torch._dynamo.utils", "torch._dynamo.variables.nn_module"):
+        module = sys.modules.get(name)
+        if module is not None and getattr(module, "unpatched_nn_module_call", None) is known:
+            vars(module)["unpatched_nn_module_call"] = new
 
 
 def path_of(modules: tuple[nn.Module, ...]) -> str | None:

@@ -250,7 +250,7 @@ class Watcher:
             return original(module, *args, **kwargs)
         live = self.live
         followed = live is not None and live.active
-        self.calls.handler = live.scope.follow if live is not None and followed else None
+        self.calls.handler = live.scope if live is not None and followed else None
         try:
             try:
                 if live is not None and followed:

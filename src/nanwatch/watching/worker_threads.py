@@ -14,12 +14,13 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 from torch.utils._python_dispatch import _pop_mode, _push_mode
 
+from nanwatch.watching import op_tap
 from nanwatch.watching.stack import Stack, is_library, take_stack
 from nanwatch.watching.tasks_under_way import noted
 from nanwatch.watching.wrapping import Wrappers
@@ -41,6 +42,22 @@ class Handed:
 
     stack: Stack = ()
     modules: tuple[nn.Module, ...] = ()
+
+
+class Taken(NamedTuple):
+    """What is on where a task is handed over, the innermost last."""
+
+    listener: Any = None
+    """Of our tap on ops."""
+    dispatch: tuple[Any, ...] = ()
+    functions: tuple[Any, ...] = ()
+
+    @property
+    def hears_ops(self) -> bool:
+        return self.listener is not None or bool(self.dispatch)
+
+
+NOTHING = Taken()
 
 
 @dataclass
@@ -98,10 +115,10 @@ class WorkerThreads:
             _has_pools = _has_pools or mine
             if mine:
                 function = _noted(function, args, kwargs)
-            dispatch, functions = _modes_to_take()
-            if not dispatch and not functions:
+            taken = _taken_along()
+            if taken == NOTHING:
                 return original(pool, function, *args, **kwargs)
-            task = functools.partial(_run, function, dispatch, functions, _handing_over(sys._getframe(1)))
+            task = functools.partial(_run, function, taken, _handing_over(sys._getframe(1)))
             future = original(pool, task, *args, **kwargs)
             if _turns is not None and _turns.at_once and _turns.kept:
                 _turns.kept = bool(wait([future], LONGEST_WAIT).done) and _turns.kept
@@ -116,7 +133,7 @@ class WorkerThreads:
             mine = _is_of_the_program(work)
             if mine:
                 _has_pools = True
-                _handed_over = _handed_over or bool(_modes_to_take()[0])
+                _handed_over = _handed_over or _taken_along().hears_ops
                 _note_thread(thread, work)
             start_thread(thread)
             if mine and _turns is not None and _turns.at_once and _turns.kept:
@@ -181,11 +198,17 @@ def one_at_a_time(at_once: bool = False) -> Iterator[Turns]:
         _turns = None
 
 
-def _modes_to_take() -> tuple[list[Any], list[Any]]:
-    """(dispatch modes, function modes), the innermost last."""
-    dispatch = [_dispatch_at(i) for i in range(_dispatch_depth())]
-    functions = [_function_at(i) for i in range(_function_depth())]
-    return [m for m in dispatch if _goes_along(m)], [m for m in functions if _goes_along(m)]
+def _taken_along() -> Taken:
+    listener = op_tap.listener()
+    return Taken(
+        listener if listener is not None and _goes_along(listener) else None,
+        tuple(filter(_goes_along, _dispatch_modes())),
+        tuple(filter(_goes_along, (_function_at(i) for i in range(_function_depth())))),
+    )
+
+
+def _dispatch_modes() -> list[Any]:
+    return [_dispatch_at(i) for i in range(_dispatch_depth())]
 
 
 def _goes_along(mode: Any) -> bool:
@@ -196,35 +219,29 @@ def _goes_along(mode: Any) -> bool:
 def _handing_over(frame: Any) -> Handed:
     global _handed_over
     _handed_over = True
-    tracer = next(
-        (m for m in (_dispatch_at(i) for i in range(_dispatch_depth())) if hasattr(m, "scope")), None
-    )
+    tracer = next((m for m in (op_tap.listener(), *_dispatch_modes()) if hasattr(m, "scope")), None)
     before = handed()
     stack = take_stack(frame, getattr(tracer, "boundary", None)) + before.stack
     return Handed(stack, before.modules if tracer is None else tracer.scope.now())
 
 
-def _run(
-    function: Callable[..., Any],
-    dispatch: list[Any],
-    functions: list[Any],
-    origin: Handed,
-    /,
-    *args: Any,
-    **kwargs: Any,
-) -> Any:
+def _run(function: Callable[..., Any], taken: Taken, origin: Handed, /, *args: Any, **kwargs: Any) -> Any:
     before, _of_thread.handed = handed(), origin
     with _in_turn():
-        for mode in functions:
+        for mode in taken.functions:
             _push_function_mode(mode)
-        for mode in dispatch:
+        for mode in taken.dispatch:
             _push_mode(mode)
+        if taken.listener is not None:
+            op_tap.tell(taken.listener)
         try:
             return function(*args, **kwargs)
         finally:
-            for _ in dispatch:
+            if taken.listener is not None:
+                op_tap.tell_nobody()
+            for _ in taken.dispatch:
                 _pop_mode()
-            for _ in functions:
+            for _ in taken.functions:
                 _pop_function_mode()
             _of_thread.handed = before
 
