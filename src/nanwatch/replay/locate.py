@@ -23,7 +23,6 @@ from nanwatch.replay.located import Located, birth_at, birth_of, hop_of, kind_of
 from nanwatch.replay.memory_changed import located_in_memory
 from nanwatch.replay.multiplied import multiplied
 from nanwatch.replay.other_ranks import COLLECTIVES, hands_to_others, has_other_ranks, others_sent
-from nanwatch.replay.owners import owners_of
 from nanwatch.replay.roles import Roles, written_down
 from nanwatch.replay.samples import bad_rows, bad_rows_of_batch
 from nanwatch.replay.trace import Op, Operand, Trace
@@ -329,7 +328,7 @@ def _located(
         found = _brought_in(trouble, blame.outside, live, roles, [], blame.op.phase)
         return replace(found, by=by, travel=(hop_of(blame.op), *travel), hidden=hidden)
     op = blame.op
-    phase = "weights" if into_weights else _phase(op, trouble, path)
+    phase = "weights" if into_weights else _phase(op, trouble, path, roles)
     birth = replace(birth_of(op, phase, roles), samples=_rows(op, phase, trouble))
     step = op.step if phase == "optimizer" else trouble.step
     notes = roles.said_of_own_writes([op, *path]) if phase == "forward" else []
@@ -380,8 +379,8 @@ def _made_to_be_saved(op: Op, trouble: Trouble) -> bool:
     return trouble.seen_in == "checkpoint" and not op.modules and op.phase in ("data", "loss")
 
 
-def _phase(op: Op, trouble: Trouble, path: list[Op]) -> str:
-    if op.phase in ("loss", "data") and not op.modules and owners_of(op.stack, ()):
+def _phase(op: Op, trouble: Trouble, path: list[Op], roles: Roles) -> str:
+    if roles.is_part_of_a_model(op):
         return "forward"
     after_autograd = op.phase == "loss" and all(o.phase != "backward" for o in path)
     if trouble.seen_in == "gradients" and (op.phase == "data" or after_autograd):
@@ -451,6 +450,8 @@ def _made_outside(
     """The op of the program's own code that made it is known."""
     if op.phase == "optimizer" or (phase == "weights" and op.modules and op.phase == "forward"):
         phase = op.phase
+    elif phase in ("loss", "data") and roles.is_part_of_a_model(op):
+        phase = "forward"
     birth = birth_of(op, phase, roles)
     birth = replace(birth, samples=samples or _rows(op, phase, trouble))
     step = op.step if phase == "optimizer" else trouble.step

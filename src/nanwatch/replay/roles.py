@@ -11,6 +11,7 @@ from torch import nn
 
 from nanwatch.messages import say
 from nanwatch.replay.again import call_again
+from nanwatch.replay.owners import is_part_of_a_model, owners_of
 from nanwatch.replay.trace import Op, Operand
 from nanwatch.replay.tracer import measurable
 from nanwatch.tensors import is_finite, numbers
@@ -116,6 +117,15 @@ class Roles:
 
     def weight(self, key: int) -> Weight | None:
         return self._weights.get(self.stand_ins.get(key, key))
+
+    def owners(self, op: Op) -> tuple[nn.Module, ...]:
+        """The modules that an op is in, called or not, outermost first."""
+        return owners_of(op.stack, op.modules, self._entries)
+
+    def is_part_of_a_model(self, op: Op) -> bool:
+        """What looks like a loss, or like work on the data, and is done by a model that nobody called."""
+        looks_so = op.phase in ("loss", "data")
+        return looks_so and is_part_of_a_model(op.stack, op.modules, self._entries)
 
     def said_of_own_writes(self, ops: list[Op]) -> list[str]:
         """A model may write into its own weights while it runs: then they are not what they were. (Buffers
