@@ -219,3 +219,72 @@ def test_a_part_of_two_wholes_has_none(incident_of: IncidentOf) -> None:
 def test_a_whole_has_no_larger_one(incident_of: IncidentOf) -> None:
     incident = incident_of(ASKED.format(marks="torch.zeros(3)"))
     assert (incident.birth.module, incident.birth.within) == ("", None)
+
+
+PROTOTYPES = """
+    import torch
+    from torch import nn
+
+    torch.manual_seed(0)
+    net = nn.Linear(4, 8)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    prototypes = {}
+    for step in range(8):
+        x, y = torch.randn(6, 4), torch.tensor([0, 1, 0, 1, 1, 0])
+        features = net(x)
+        if step == 2:
+            with torch.no_grad():
+                prototypes = {k: features[(y * 0) == k].mean(0) for k in (0, 1)}
+        loss = features.square().mean()
+        if step >= 5:
+            loss = (features - torch.stack([prototypes[int(k)] for k in y])).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+
+
+def test_what_was_kept_since_before_the_record_is_not_said_to_be_the_batch(incident_of: IncidentOf) -> None:
+    incident = incident_of(PROTOTYPES, audit_seconds=0.0, audit_share=0.0)
+    assert incident.step == 5 and incident.birth.op is None
+    assert incident.cause.certainty not in ("proved", "likely")
+    assert any("what made it is not known" in note for note in incident.notes)
+
+
+def test_a_cache_is_left_as_it_was(incident_of: IncidentOf) -> None:
+    source = """
+        import torch
+        from torch import nn
+
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = nn.Linear(4, 4)
+                self.tables = {}
+                self.calls = 0
+
+            def forward(self, x):
+                if "b" not in self.tables:
+                    self.tables["a"] = torch.ones(4)
+                    self.tables["b"] = 1 / torch.arange(4)
+                    self.tables["c"] = torch.ones(4)
+                self.calls += 1
+                return self.layer(x) * self.tables["b" if self.calls > 3 else "a"]
+
+        net = Net()
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        for step in range(6):
+            if step == 3:
+                tables = list(net.tables.items())
+            loss = net(torch.ones(3, 4)).square().mean()
+            if step == 4:
+                assert [k for k, _ in tables] == list(net.tables)
+                assert all(net.tables[k] is v for k, v in tables)
+                break
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    """
+    incident = incident_of(source, policy="skip", audit_seconds=0.0, audit_share=0.0)
+    assert line_of(incident) == 'self.tables["b"] = 1 / torch.arange(4)'
+    assert (incident.phase, incident.birth.module) == ("forward", "")

@@ -20,6 +20,7 @@ from nanwatch.replay.infinities_written_down import (
 from nanwatch.replay.larger_modules import path_within
 from nanwatch.replay.live import LiveTracer
 from nanwatch.replay.located import Located, birth_at, birth_of, hop_of, kind_of
+from nanwatch.replay.made_once import made_once
 from nanwatch.replay.memory_changed import located_in_memory
 from nanwatch.replay.multiplied import multiplied
 from nanwatch.replay.other_ranks import COLLECTIVES, hands_to_others, has_other_ranks, others_sent
@@ -44,6 +45,7 @@ def locate(trouble: Trouble, calls: ModuleCalls) -> Located | None:
     """None when it was no trouble after all: every infinity was on purpose, or a GradScaler's search."""
     live = trouble.live if isinstance(trouble.live, LiveTracer) else None
     roles = Roles(trouble)
+    roles.made_again = partial(made_once, trouble=trouble, calls=calls)
     roles.harms_without_given = partial(_harms_without_given, trouble, calls)
     if trouble.seen_in == "hyperparameter" and trouble.last_update is not None:
         return _bad_hyperparameter(trouble, trouble.last_update, roles)
@@ -325,7 +327,7 @@ def _located(
     if blame.outside is not None and blame.op.phase == "optimizer":
         into_weights = True  # an earlier bad update, which was let through
     if blame.outside is not None and not (into_weights and not roles.weight(blame.outside.key)):
-        found = _brought_in(trouble, blame.outside, live, roles, [], blame.op.phase)
+        found = _brought_in(trouble, blame.outside, live, roles, [], blame.op)
         return replace(found, by=by, travel=(hop_of(blame.op), *travel), hidden=hidden)
     op = blame.op
     phase = "weights" if into_weights else _phase(op, trouble, path, roles)
@@ -397,7 +399,7 @@ def _brought_in(
     live: LiveTracer | None,
     roles: Roles,
     notes: list[str],
-    read_in: str = "forward",
+    reader: Op | None = None,
 ) -> Located:
     """A tensor that was bad before any traced op read it: a weight, the batch, a loaded file."""
     weight = roles.weight(operand.key)
@@ -408,26 +410,31 @@ def _brought_in(
         samples = _fewest_rows(tensor, trouble)
     op = _known_writer(tensor, live, weight is not None) or roles.origin(operand.key)
     if op is not None:
-        if phase == "data" and op.after_root and read_in == "loss":
+        if phase == "data" and op.after_root and reader is not None and reader.phase == "loss":
             phase, samples = "loss", ()
         return _made_outside(trouble, op, phase, samples, roles, notes)
-    stack = (
-        _arrival(tensor, live, trouble) or roles.last_write(operand.key) or _where_a_model_wrote(tensor, live)
-    )
+    came = _arrival(tensor, live, trouble)
+    stack = came or roles.last_write(operand.key) or _where_a_model_wrote(tensor, live)
     if stack is None and weight and trouble.last_update is not None:
         op = _update_made_again(trouble.last_update)
         if op is not None:
             notes = [*notes, say("watch.update_made_again")]
             return _made_outside(trouble, op, "optimizer", (), roles, notes)
+    kept = roles.kept_since_before(tensor) if weight is None and came is None else None
+    if kept is not None:
+        op = roles.made_once(key_of(kept), reader)
+        if op is not None:
+            return _made_outside(trouble, op, op.phase, (), roles, notes)
+    unknown = phase == "data" and kept is not None and not roles.argument_name(operand.key)
+    notes = [*notes, say("watch.kept_from_before")] if unknown else notes
     stack = stack or (() if phase == "weights" else roles.first_use(operand.key))
     name = weight.name if weight else roles.argument_name(operand.key) or _saved_as(operand.key, trouble)
     birth = birth_at(stack, None, weight.module if weight else None)
     if weight is not None:
         birth = replace(birth, within=path_within(weight.root, weight.module))
     birth = replace(birth, outputs=(replace(operand.numbers, name=name),), samples=samples)
-    return Located(
-        trouble.step, kind_of([operand.numbers]) or "nan", phase, birth, "replay", notes=list(notes)
-    )
+    kind = kind_of([operand.numbers]) or "nan"
+    return Located(trouble.step, kind, phase, birth, "replay", notes=list(notes), kept_since_before=unknown)
 
 
 def _saved_on_purpose(trouble: Trouble, found: Located) -> bool:

@@ -31,6 +31,8 @@ class Located:
     call: Call | None = None
     op: Op | None = None
     """The birth op itself, as it was traced."""
+    kept_since_before: bool = False
+    """It is in what the program has kept since before the steps on record: batch or not, nobody knows."""
     out_of_range: OutOfRange | None = None
     """No value turned bad: an index that pointed outside its table ended the program."""
 

@@ -107,6 +107,11 @@ SENTENCES: dict[str, tuple[str, str]] = {
         "The cause was not looked for: nanwatch failed at it ({error}).",
         "未能分析原因：nanwatch 自身出错（{error}）。",
     ),
+    "watch.kept_from_before": (
+        "The bad values are in a tensor that the program has kept since before the steps on record, and that "
+        "no loader or file has brought in: what made it is not known.",
+        "坏值在一个程序早已保存的张量里，它产生于有记录的各步之前，也不是由加载器或文件带入的：不知道它是怎么产生的。",
+    ),
     "watch.not_again": (
         "The step did not fail again on replay: {what} was finite this time. "
         "The fault depends on something that was not replayed (a race, uninitialised memory, a "
