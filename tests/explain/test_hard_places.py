@@ -331,3 +331,39 @@ def test_an_overflow_that_tanh_hides_is_the_cause_of_the_bad_gradient(incident_o
     assert (incident.phase, incident.cause.id) == ("backward", "overflow")
     incident = incident_of(MISH.format(dtype="torch.float16", size=14))
     assert (incident.phase, incident.cause.id) == ("backward", "half-overflow")
+
+
+WRITTEN_UNSEEN = """
+    import numpy
+    import torch
+    from torch import nn
+
+    torch.manual_seed(0)
+    net = nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    for step in range(4):
+        out = net(torch.randn(6, 4))
+        seen = {output}
+        if step == 2:
+            seen[0] = {of_output}
+        optimizer.zero_grad()
+        out.square().mean().backward()
+        seen = net.weight.grad.numpy()
+        if step == 3:
+            seen[1] = float("nan")
+        optimizer.step()
+"""
+
+
+def test_what_numpy_has_written_is_no_fault_of_the_machine(incident_of: IncidentOf) -> None:
+    gradient = WRITTEN_UNSEEN.format(output="out.detach().clone()", of_output="1.0")
+    output = WRITTEN_UNSEEN.format(output="numpy.asarray(out.detach())", of_output="float('nan')")
+    for source, phase, line in (
+        (gradient, "backward", "seen = net.weight.grad.numpy()"),
+        (output, "loss", "seen = numpy.asarray(out.detach())"),
+    ):
+        incident = incident_of(source)
+        assert (incident.phase, line_of(incident), incident.birth.op) == (phase, line, None)
+        assert incident.cause.id == "unknown"
+        assert any("NumPy" in note for note in incident.notes)
+        assert any(said.startswith("transient-fault: the memory") for said in incident.cause.ruled_out)

@@ -253,25 +253,42 @@ def _not_again(trouble: Trouble, again: Again) -> Located:
     last = [e for e in trouble.tape.entries if e.kind == "backward"] if phase == "backward" else []
     entry = next((e for e in reversed(last or trouble.tape.entries) if e.kind != "write"), None)
     first = next((e for e in trouble.tape.entries if e.kind != "write" and _shows_bad(e)), None)
-    if first is not None and phase in ("loss", "forward"):
+    handed_out = None if again.error or has_other_ranks() else _handed_out(trouble)
+    if first is not None and handed_out is None and phase in ("loss", "forward"):
         entry, phase = first, "forward" if first.kind == "module" else phase
-    birth = birth_at(entry.stack if entry is not None else (), None, None)
+    birth = birth_at(handed_out or (entry.stack if entry is not None else ()), None, None)
     birth = replace(birth, samples=_rows_shown(first, trouble) if phase in ("loss", "forward") else ())
     notes = [*again.notes]
-    if again.differs:
+    if handed_out is not None:
+        notes = [n for n in notes if n != say("watch.replay_differs")] + [say("watch.handed_out")]
+    elif again.differs:
         pass  # said already
     elif isinstance(again.error, NeedsOtherRanks):
         notes.append(str(again.error))
     elif again.error is not None:
         notes.append(say("watch.replay_failed", error=f"{type(again.error).__name__}: {again.error}"))
+    elif has_other_ranks():
+        notes.append(say("watch.from_another_rank"))
     else:
-        notes.append(
-            say("watch.from_another_rank")
-            if has_other_ranks()
-            else say("watch.not_again", what=trouble.seen_in)
-        )
-    outputs = tuple(numbers(t, name) for name, t in trouble.sinks[:4])
-    return Located(trouble.step, kind, phase, replace(birth, outputs=outputs), "recorded facts", notes=notes)
+        notes.append(say("watch.not_again", what=trouble.seen_in))
+    birth = replace(birth, outputs=tuple(numbers(t, name) for name, t in trouble.sinks[:4]))
+    found = Located(trouble.step, kind, phase, birth, "recorded facts", notes=notes)
+    return replace(found, handed_out=handed_out is not None)
+
+
+def _handed_out(trouble: Trouble) -> Stack | None:
+    """Where the program has given memory to NumPy or the like that is bad now and in a replay is not."""
+    places = trouble.handed_out
+    if not places:
+        return None
+    made = (t for e in trouble.tape.entries for t, _ in e.made)
+    seen = (t for _, t in trouble.sinks)
+    bad = [t for t in (*made, *seen) if places.get(t) is not None and _is_bad(t)]
+    return places.get(bad[0]) if bad else None
+
+
+def _is_bad(tensor: torch.Tensor) -> bool:
+    return measurable(tensor) and not is_finite(tensor)
 
 
 def _bad_argument(trouble: Trouble) -> Operand | None:

@@ -33,6 +33,8 @@ class Located:
     """The birth op itself, as it was traced."""
     kept_since_before: bool = False
     """It is in what the program has kept since before the steps on record: batch or not, nobody knows."""
+    handed_out: bool = False
+    """The memory was in other hands than torch's: a write there is not on record, and a replay makes none."""
     out_of_range: OutOfRange | None = None
     """No value turned bad: an index that pointed outside its table ended the program."""
 

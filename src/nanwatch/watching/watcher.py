@@ -489,7 +489,7 @@ class Watcher:
 
     def _tell(self, trouble: Trouble) -> tuple[str | None, BaseException | None]:
         trouble.last_update = self.updates.last
-        trouble.arrivals = self.arrivals.places
+        trouble.arrivals, trouble.handed_out = self.arrivals.places, self.recorder.handed_out
         trouble.fingerprints = self.fingerprints
         trouble.epoch = self.now.epoch
         look_at(trouble)

@@ -112,6 +112,13 @@ SENTENCES: dict[str, tuple[str, str]] = {
         "no loader or file has brought in: what made it is not known.",
         "坏值在一个程序早已保存的张量里，它产生于有记录的各步之前，也不是由加载器或文件带入的：不知道它是怎么产生的。",
     ),
+    "watch.handed_out": (
+        "The values were finite when torch made them, as a replay shows, and are not now. The program has "
+        "given their memory to NumPy or another library on this line: what is written there is not on "
+        "record.",
+        "重放表明，torch 算出这些值时它们是有限的，现在却不是。程序在这一行把它们的内存交给了 NumPy 或其他"
+        "库：在那里写入的内容没有记录。",
+    ),
     "watch.not_again": (
         "The step did not fail again on replay: {what} was finite this time. "
         "The fault depends on something that was not replayed (a race, uninitialised memory, a "
