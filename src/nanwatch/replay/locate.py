@@ -58,6 +58,8 @@ def locate(trouble: Trouble, calls: ModuleCalls) -> Located | None:
         found = _from_replay(trouble, live, roles, calls)
     if isinstance(found, _Healthy) or _saved_on_purpose(trouble, found):
         return None
+    if trouble.damage is not None and not trouble.prevented:  # other weights, as is said
+        found.notes = [note for note in found.notes if note != say("watch.replay_differs")]
     found.notes = list(dict.fromkeys([*trouble.notes, *found.notes]))
     return found
 
