@@ -1,4 +1,4 @@
-"""Large buffers of whole numbers: not copied to learn whether a model changes them, and learned all the same."""
+"""Large buffers of whole numbers: not copied to learn whether a model changes them, yet it is learned."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ class Watcher:
         self._closed = False
         hide_from_dynamo()
         self.updates.optimizers.update(living(Optimizer))
-        if living(torch.jit.ScriptFunction) or living(torch.jit.ScriptModule):
+        if living(torch.jit.ScriptFunction, torch.jit.ScriptModule):
             self.torchscript_begins()
         self._following.install()
         self.calls.install()
