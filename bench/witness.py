@@ -31,6 +31,8 @@ from torch.utils._pytree import tree_leaves
 
 PRINTED = re.compile(r"\b(nan|inf)\b", re.IGNORECASE)
 WRAPPERS = ("DistributedDataParallel", "OptimizedModule", "DataParallel")
+OF_THE_CALL = ("nn/modules/module.py", "_dynamo/eval_frame.py", "bench/witness.py")
+"""Files of the frames between a hook on a call and the line that made the call."""
 ENTRIES_KEPT = 3000
 NOT_LOOKED_AT = {"meta"}
 """Kinds of devices. To look at a GPU makes the program wait for it, which would hide its races."""
@@ -79,6 +81,19 @@ def bad_rows(tensor: torch.Tensor, nan_only: bool) -> list[int] | None:
     return bad.reshape(len(plain), -1).any(1).nonzero().flatten().tolist()
 
 
+def by_name(frame: FrameType | None) -> tuple[FrameType | None, torch.nn.Module | None]:
+    """Of a module that is called from `model.forward(x)`: the outermost such frame, and that model."""
+    while frame is not None and frame.f_code.co_filename.endswith(OF_THE_CALL):
+        frame = frame.f_back
+    found: tuple[FrameType | None, torch.nn.Module | None] = None, None
+    while frame is not None and frame.f_code.co_name == "forward":
+        model = frame.f_locals.get("self")
+        if not isinstance(model, torch.nn.Module):
+            break
+        found, frame = (frame, model), frame.f_back
+    return found
+
+
 class Follow:
     """Where the script is (module stack, steps), and what was not finite so far, with its step."""
 
@@ -86,6 +101,7 @@ class Follow:
         self.stack: list[torch.nn.Module] = []
         self.names: dict[int, str] = {}
         self.steps = self.calls = self.backwards = 0
+        self.by_name: FrameType | None = None
         self.in_step = 0
         self.optimizers: list[torch.optim.Optimizer] = []
         self.batch: int | None = None
@@ -112,11 +128,13 @@ class Follow:
         @torch.compiler.disable
         def enter(module: torch.nn.Module, args: tuple[Any, ...]) -> None:
             if not self.stack:
-                self.calls += 1
+                frame, model = by_name(sys._getframe())
+                self.calls += frame is None or frame is not self.by_name
+                self.by_name = frame
                 # To the end of the process: torch now and then hangs where it frees a model that
                 # DistributedDataParallel wraps, after its process group was destroyed.
                 self.kept[id(module)] = module
-                inner = module
+                inner = model or module
                 while type(inner).__name__ in WRAPPERS:
                     inner = getattr(inner, "_orig_mod", None) or inner.module
                 self.names = {id(m): name for name, m in inner.named_modules()}

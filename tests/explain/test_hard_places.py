@@ -219,3 +219,151 @@ def test_a_part_of_two_wholes_has_none(incident_of: IncidentOf) -> None:
 def test_a_whole_has_no_larger_one(incident_of: IncidentOf) -> None:
     incident = incident_of(ASKED.format(marks="torch.zeros(3)"))
     assert (incident.birth.module, incident.birth.within) == ("", None)
+
+
+PROTOTYPES = """
+    import torch
+    from torch import nn
+
+    torch.manual_seed(0)
+    net = nn.Linear(4, 8)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    prototypes = {}
+    for step in range(100):
+        x, y = torch.randn(6, 4), torch.tensor([0, 1, 0, 1, 1, 0])
+        features = net(x)
+        if step == 2:
+            with torch.no_grad():
+                prototypes = {k: features[(y * 0) == k].mean(0) for k in (0, 1)}
+        loss = features.square().mean()
+        if step >= 90:
+            loss = (features - torch.stack([prototypes[int(k)] for k in y])).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+
+
+def test_what_was_kept_since_before_the_record_is_not_said_to_be_the_batch(incident_of: IncidentOf) -> None:
+    incident = incident_of(PROTOTYPES, audit_seconds=0.0, audit_share=0.0)
+    assert incident.step == 90 and incident.birth.op is None
+    assert incident.cause.certainty not in ("proved", "likely")
+    assert any("what made it is not known" in note for note in incident.notes)
+
+
+def test_a_cache_is_left_as_it_was(incident_of: IncidentOf) -> None:
+    source = """
+        import torch
+        from torch import nn
+
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = nn.Linear(4, 4)
+                self.tables = {}
+                self.calls = 0
+
+            def forward(self, x):
+                if "b" not in self.tables:
+                    self.tables["a"] = torch.ones(4)
+                    self.tables["b"] = 1 / torch.arange(4)
+                    self.tables["c"] = torch.ones(4)
+                self.calls += 1
+                return self.layer(x) * self.tables["b" if self.calls > 3 else "a"]
+
+        net = Net()
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        for step in range(6):
+            if step == 3:
+                tables = list(net.tables.items())
+            loss = net(torch.ones(3, 4)).square().mean()
+            if step == 4:
+                assert [k for k, _ in tables] == list(net.tables)
+                assert all(net.tables[k] is v for k, v in tables)
+                break
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    """
+    incident = incident_of(source, policy="skip", audit_seconds=0.0, audit_share=0.0)
+    assert line_of(incident) == 'self.tables["b"] = 1 / torch.arange(4)'
+    assert (incident.phase, incident.birth.module) == ("forward", "")
+
+
+def test_missing_labels_that_nanmean_leaves_out_come_in_through_the_gradient(incident_of: IncidentOf) -> None:
+    incident = incident_of("""
+        import torch
+        from torch import nn
+
+        torch.manual_seed(0)
+        net = nn.Linear(4, 3)
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        x, y = torch.randn(6, 4), torch.randn(6, 3)
+        y[1, 2] = y[4, 0] = float("nan")
+        error = (net(x) - y).square()
+        error.nanmean().backward()
+        optimizer.step()
+    """)
+    assert (incident.phase, line_of(incident)) == ("backward", "error = (net(x) - y).square()")
+    assert (incident.cause.id, incident.birth.samples) == ("where-gradient", (1, 4))
+
+
+MISH = """
+    import torch
+    from torch import nn
+
+    class Mish(nn.Module):
+        def forward(self, x):
+            return x * torch.tanh(torch.log(1 + torch.exp(x)))
+
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 8), Mish(), nn.Linear(8, 1)).to({dtype})
+    optimizer = torch.optim.SGD(net.parameters(), 1e-3)
+    x = torch.randn(6, 4).to({dtype})
+    x[2] = net[0].weight[1].detach() * {size} / net[0].weight[1].detach().square().sum()
+    net(x).float().square().mean().backward()
+    optimizer.step()
+"""
+
+
+def test_an_overflow_that_tanh_hides_is_the_cause_of_the_bad_gradient(incident_of: IncidentOf) -> None:
+    incident = incident_of(MISH.format(dtype="torch.float32", size=90))
+    assert (incident.phase, incident.cause.id) == ("backward", "overflow")
+    incident = incident_of(MISH.format(dtype="torch.float16", size=14))
+    assert (incident.phase, incident.cause.id) == ("backward", "half-overflow")
+
+
+WRITTEN_UNSEEN = """
+    import numpy
+    import torch
+    from torch import nn
+
+    torch.manual_seed(0)
+    net = nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    for step in range(4):
+        out = net(torch.randn(6, 4))
+        seen = {output}
+        if step == 2:
+            seen[0] = {of_output}
+        optimizer.zero_grad()
+        out.square().mean().backward()
+        seen = net.weight.grad.numpy()
+        if step == 3:
+            seen[1] = float("nan")
+        optimizer.step()
+"""
+
+
+def test_what_numpy_has_written_is_no_fault_of_the_machine(incident_of: IncidentOf) -> None:
+    gradient = WRITTEN_UNSEEN.format(output="out.detach().clone()", of_output="1.0")
+    output = WRITTEN_UNSEEN.format(output="numpy.asarray(out.detach())", of_output="float('nan')")
+    for source, phase, line in (
+        (gradient, "backward", "seen = net.weight.grad.numpy()"),
+        (output, "loss", "seen = numpy.asarray(out.detach())"),
+    ):
+        incident = incident_of(source)
+        assert (incident.phase, line_of(incident), incident.birth.op) == (phase, line, None)
+        assert incident.cause.id == "unknown"
+        assert any("NumPy" in note for note in incident.notes)
+        assert any(said.startswith("transient-fault: the memory") for said in incident.cause.ruled_out)

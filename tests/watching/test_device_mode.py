@@ -277,3 +277,56 @@ def test_a_step_that_raises_leaves_nothing_of_ours_in_torch(watch: Watch, counte
     assert counts_of(optimizer) == [2.0] * 4
     session.close()
     assert counted_back == [] and session.incidents == []
+
+
+class Levelled(nn.Module):
+    """Keeps a level that it needs only when it is evaluated."""
+
+    def __init__(self, on_purpose: bool = False) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(4)
+        self.layer = nn.Linear(4, 1)
+        self.register_buffer("smallest", torch.full((4,), float("inf") if on_purpose else 0.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.smallest += 1
+        out: torch.Tensor = self.layer(self.norm(x))
+        return out
+
+
+def train_levelled(model: nn.Module, optimizer: torch.optim.Optimizer, bad: int = -1, steps: int = 8) -> None:
+    for step in range(steps):
+        x = batch(step)
+        if step == bad:
+            x = x * torch.tensor([1.0, 1e25, 1.0, 1.0])
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize("policy", ["raise", "observe"])
+def test_statistics_that_no_loss_shows_are_seen_in_their_step(watch: Watch, policy: str) -> None:
+    torch.manual_seed(0)
+    model = Levelled()
+    optimizer = FUSED["adamw"](model.parameters())
+    session = watch(model, optimizer, mode="device", policy=policy, audit_seconds=0.0, audit_share=0.0)
+    if policy == "raise":
+        with pytest.raises(nanwatch.NonFiniteError):
+            train_levelled(model, optimizer, bad=3)
+    else:
+        train_levelled(model, optimizer, bad=3)
+    session.close()
+    (incident,) = session.incidents
+    assert (incident.step, incident.phase, incident.kind) == (3, "forward", "inf")
+    assert (incident.birth.op, incident.birth.module) == ("aten.native_batch_norm.default", "norm")
+    assert not any("On replay" in note for note in incident.notes)
+
+
+def test_infinities_that_a_buffer_holds_on_purpose_are_looked_at_once(watch: Watch) -> None:
+    torch.manual_seed(0)
+    model = Levelled(on_purpose=True)
+    optimizer = FUSED["adamw"](model.parameters())
+    session = watch(model, optimizer, mode="device", policy="raise", audit_seconds=0.0, audit_share=0.0)
+    train_levelled(model, optimizer)
+    session.close()
+    assert not session.incidents

@@ -131,12 +131,16 @@ class Precautions:
         self._known = watcher.updates.turned_up
         optimizers = watcher.updates.active
         models = [e.call for e in watcher.recorder.tape.entries if isinstance(e.call, nn.Module)]
-        schedules = [s for s in living(LRScheduler) if any(s.optimizer is o for o in optimizers)]
-        scalers = [s for s in living(torch.amp.GradScaler) if s.is_enabled()]
+        every = living(LRScheduler, torch.amp.GradScaler, AveragedModel)
+        scheduled = [s for s in every if isinstance(s, LRScheduler)]
+        schedules = [s for s in scheduled if any(s.optimizer is o for o in optimizers)]
+        scalers = [s for s in every if isinstance(s, torch.amp.GradScaler) and s.is_enabled()]
         averages = [
             a
-            for a in living(AveragedModel)
-            if any(_alike(a.module, m) for m in models) and all(map(is_finite, a.parameters()))
+            for a in every
+            if isinstance(a, AveragedModel)
+            and any(_alike(a.module, m) for m in models)
+            and all(map(is_finite, a.parameters()))
         ]  # one that is not finite while all is well is of another training
         found: list[Any] = [*models, *optimizers, *schedules, *scalers, *averages]
         if self.last_good is not None:

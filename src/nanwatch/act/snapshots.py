@@ -11,6 +11,7 @@ import gc
 import itertools
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -43,6 +44,9 @@ from nanwatch.watching.shield import describe, warn
 
 LAG = 3
 """How many snapshots that others have not written yet a rank keeps: they are two behind at most."""
+
+BETWEEN_COLLECTIONS = 20
+"""Times as long as a collection of garbage takes is waited before the next."""
 
 
 class LastGood:
@@ -83,6 +87,7 @@ class LastGood:
         self._spare: dict[str, Tensor] = {}
         """Host memory of a snapshot that is no longer needed there, for the next one."""
         self._ranks: Ranks
+        self._collect_from = 0.0
         self._kept: Shelf | None = None
         self._lasting: Shelf
         """Where snapshots stay; others may be kept elsewhere for a while."""
@@ -104,10 +109,19 @@ class LastGood:
         self.wait()
         count, held = len(self._objects), [_weakly(thing) for thing in self._objects]
         self._objects = []
-        gc.collect()
+        self._collect()
         self._objects = [thing for weakly in held if (thing := weakly()) is not None]
         if len(self._objects) < count:
             self._last = None
+
+    def _collect(self) -> None:
+        """What is dead and refers to itself. Takes a few tenths of a second: not for each of a hundred
+        optimizers that are made one after the other."""
+        began = time.perf_counter()
+        if began >= self._collect_from:
+            gc.collect()
+            now = time.perf_counter()
+            self._collect_from = now + BETWEEN_COLLECTIONS * (now - began)
 
     def step(self, step: int) -> bool:
         """Takes a snapshot when one is due: at the first call, and whenever `every` steps are full. Whether

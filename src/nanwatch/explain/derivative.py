@@ -40,6 +40,8 @@ class Derivative:
     """The derivative is not finite there; otherwise only too large for the dtype."""
     hidden: bool
     """The forward op itself made something non-finite, and the loss did not show it."""
+    nan: bool
+    """It was NaN."""
     passes: bool
     """Something other than zero times infinity: the loss does hang on the value."""
     name: str
@@ -56,7 +58,7 @@ def derivative_of(case: Case) -> Derivative | None:
     forward = None if found.node is None else found.lineage.forward_of(found.node)
     output = case.birth.output
     singular = _is_singular(case)
-    if not singular and not _is_steep(case, forward):
+    if not singular and not _is_steep(case, forward) and not _left_nan(forward):
         return None
     if case.mechanism.kind == DIVIDE_BY_ZERO and forward is not None and not _held_a_zero(forward):
         return None  # what was saved for the backward is not what came back
@@ -65,6 +67,7 @@ def derivative_of(case: Case) -> Derivative | None:
         forward,
         singular,
         forward is not None and any(not n.finite for n in forward.outputs),
+        _left_nan(forward),
         output is not None and bool(torch.isinf(output).any()) and _takes_the_gradient(case.birth),
         _name(case, forward),
         0 if case.birth.bad is None else int(case.birth.bad.sum()),
@@ -78,7 +81,10 @@ def _held_a_zero(forward: Node) -> bool:
 
 
 def discarded(case: Case, derivative: Derivative) -> bool | None:
-    """Whether the loss does not depend on the forward value where its gradient is bad."""
+    """Whether the loss does not depend on the forward value where its gradient is bad. Of a NaN nothing but
+    NaN can be computed: where the loss is finite, it was left out."""
+    if derivative.nan:
+        return True
     if derivative.passes and not derivative.hidden:
         return False
     value = case.outcome("discarded").value
@@ -90,6 +96,18 @@ def saturated(case: Case) -> Derivative | None:
     made a number that the loss does hang on: tanh(a / 0)."""
     found = derivative_of(case)
     return found if found is not None and found.hidden and discarded(case, found) is False else None
+
+
+def before_it_was_bounded(case: Case) -> BirthOp | None:
+    """That op, with its operands."""
+    found = saturated(case)
+    node = None if found is None or found.forward is None else found.forward.op
+    op = None if node is None else case.lineage.ops.get(node)
+    return None if op is None else BirthOp(op)
+
+
+def _left_nan(forward: Node | None) -> bool:
+    return forward is not None and any(n.nan for n in forward.outputs)
 
 
 def is_masked_softmax(forward: Node | None) -> bool:

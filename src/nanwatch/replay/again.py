@@ -51,6 +51,8 @@ class Changes:
     """Random numbers are drawn on from call to call; else each call draws what it drew in the program."""
     begins_with: tuple[Entry, ...] = ()
     """Models and random states begin as they were before these; else as before the calls of the tape."""
+    at_begin: Callable[[], None] | None = None
+    """Called when all is as it was before the step."""
     at_end: Callable[[], None] | None = None
     """Called when all is done and nothing is put back yet."""
 
@@ -140,6 +142,8 @@ def _run_once(
             anomaly,
             warnings.catch_warnings(action="ignore"),  # the program has had its warnings
         ):
+            if changes.at_begin is not None:
+                changes.at_begin()
             player.play(entries)
             if changes.at_end is not None:
                 changes.at_end()

@@ -20,10 +20,10 @@ from nanwatch.replay.infinities_written_down import (
 from nanwatch.replay.larger_modules import path_within
 from nanwatch.replay.live import LiveTracer
 from nanwatch.replay.located import Located, birth_at, birth_of, hop_of, kind_of
+from nanwatch.replay.made_once import made_once
 from nanwatch.replay.memory_changed import located_in_memory
 from nanwatch.replay.multiplied import multiplied
 from nanwatch.replay.other_ranks import COLLECTIVES, hands_to_others, has_other_ranks, others_sent
-from nanwatch.replay.owners import owners_of
 from nanwatch.replay.roles import Roles, written_down
 from nanwatch.replay.samples import bad_rows, bad_rows_of_batch
 from nanwatch.replay.trace import Op, Operand, Trace
@@ -45,6 +45,7 @@ def locate(trouble: Trouble, calls: ModuleCalls) -> Located | None:
     """None when it was no trouble after all: every infinity was on purpose, or a GradScaler's search."""
     live = trouble.live if isinstance(trouble.live, LiveTracer) else None
     roles = Roles(trouble)
+    roles.made_again = partial(made_once, trouble=trouble, calls=calls)
     roles.harms_without_given = partial(_harms_without_given, trouble, calls)
     if trouble.seen_in == "hyperparameter" and trouble.last_update is not None:
         return _bad_hyperparameter(trouble, trouble.last_update, roles)
@@ -57,6 +58,8 @@ def locate(trouble: Trouble, calls: ModuleCalls) -> Located | None:
         found = _from_replay(trouble, live, roles, calls)
     if isinstance(found, _Healthy) or _saved_on_purpose(trouble, found):
         return None
+    if trouble.damage is not None and not trouble.prevented:  # other weights, as is said
+        found.notes = [note for note in found.notes if note != say("watch.replay_differs")]
     found.notes = list(dict.fromkeys([*trouble.notes, *found.notes]))
     return found
 
@@ -252,25 +255,42 @@ def _not_again(trouble: Trouble, again: Again) -> Located:
     last = [e for e in trouble.tape.entries if e.kind == "backward"] if phase == "backward" else []
     entry = next((e for e in reversed(last or trouble.tape.entries) if e.kind != "write"), None)
     first = next((e for e in trouble.tape.entries if e.kind != "write" and _shows_bad(e)), None)
-    if first is not None and phase in ("loss", "forward"):
+    handed_out = None if again.error or has_other_ranks() else _handed_out(trouble)
+    if first is not None and handed_out is None and phase in ("loss", "forward"):
         entry, phase = first, "forward" if first.kind == "module" else phase
-    birth = birth_at(entry.stack if entry is not None else (), None, None)
+    birth = birth_at(handed_out or (entry.stack if entry is not None else ()), None, None)
     birth = replace(birth, samples=_rows_shown(first, trouble) if phase in ("loss", "forward") else ())
     notes = [*again.notes]
-    if again.differs:
+    if handed_out is not None:
+        notes = [n for n in notes if n != say("watch.replay_differs")] + [say("watch.handed_out")]
+    elif again.differs:
         pass  # said already
     elif isinstance(again.error, NeedsOtherRanks):
         notes.append(str(again.error))
     elif again.error is not None:
         notes.append(say("watch.replay_failed", error=f"{type(again.error).__name__}: {again.error}"))
+    elif has_other_ranks():
+        notes.append(say("watch.from_another_rank"))
     else:
-        notes.append(
-            say("watch.from_another_rank")
-            if has_other_ranks()
-            else say("watch.not_again", what=trouble.seen_in)
-        )
-    outputs = tuple(numbers(t, name) for name, t in trouble.sinks[:4])
-    return Located(trouble.step, kind, phase, replace(birth, outputs=outputs), "recorded facts", notes=notes)
+        notes.append(say("watch.not_again", what=trouble.seen_in))
+    birth = replace(birth, outputs=tuple(numbers(t, name) for name, t in trouble.sinks[:4]))
+    found = Located(trouble.step, kind, phase, birth, "recorded facts", notes=notes)
+    return replace(found, handed_out=handed_out is not None)
+
+
+def _handed_out(trouble: Trouble) -> Stack | None:
+    """Where the program has given memory to NumPy or the like that is bad now and in a replay is not."""
+    places = trouble.handed_out
+    if not places:
+        return None
+    made = (t for e in trouble.tape.entries for t, _ in e.made)
+    seen = (t for _, t in trouble.sinks)
+    bad = [t for t in (*made, *seen) if places.get(t) is not None and _is_bad(t)]
+    return places.get(bad[0]) if bad else None
+
+
+def _is_bad(tensor: torch.Tensor) -> bool:
+    return measurable(tensor) and not is_finite(tensor)
 
 
 def _bad_argument(trouble: Trouble) -> Operand | None:
@@ -326,10 +346,10 @@ def _located(
     if blame.outside is not None and blame.op.phase == "optimizer":
         into_weights = True  # an earlier bad update, which was let through
     if blame.outside is not None and not (into_weights and not roles.weight(blame.outside.key)):
-        found = _brought_in(trouble, blame.outside, live, roles, [], blame.op.phase)
+        found = _brought_in(trouble, blame.outside, live, roles, [], blame.op)
         return replace(found, by=by, travel=(hop_of(blame.op), *travel), hidden=hidden)
     op = blame.op
-    phase = "weights" if into_weights else _phase(op, trouble, path)
+    phase = "weights" if into_weights else _phase(op, trouble, path, roles)
     birth = replace(birth_of(op, phase, roles), samples=_rows(op, phase, trouble))
     step = op.step if phase == "optimizer" else trouble.step
     notes = roles.said_of_own_writes([op, *path]) if phase == "forward" else []
@@ -380,8 +400,8 @@ def _made_to_be_saved(op: Op, trouble: Trouble) -> bool:
     return trouble.seen_in == "checkpoint" and not op.modules and op.phase in ("data", "loss")
 
 
-def _phase(op: Op, trouble: Trouble, path: list[Op]) -> str:
-    if op.phase in ("loss", "data") and not op.modules and owners_of(op.stack, ()):
+def _phase(op: Op, trouble: Trouble, path: list[Op], roles: Roles) -> str:
+    if roles.is_part_of_a_model(op):
         return "forward"
     after_autograd = op.phase == "loss" and all(o.phase != "backward" for o in path)
     if trouble.seen_in == "gradients" and (op.phase == "data" or after_autograd):
@@ -398,7 +418,7 @@ def _brought_in(
     live: LiveTracer | None,
     roles: Roles,
     notes: list[str],
-    read_in: str = "forward",
+    reader: Op | None = None,
 ) -> Located:
     """A tensor that was bad before any traced op read it: a weight, the batch, a loaded file."""
     weight = roles.weight(operand.key)
@@ -409,26 +429,31 @@ def _brought_in(
         samples = _fewest_rows(tensor, trouble)
     op = _known_writer(tensor, live, weight is not None) or roles.origin(operand.key)
     if op is not None:
-        if phase == "data" and op.after_root and read_in == "loss":
+        if phase == "data" and op.after_root and reader is not None and reader.phase == "loss":
             phase, samples = "loss", ()
         return _made_outside(trouble, op, phase, samples, roles, notes)
-    stack = (
-        _arrival(tensor, live, trouble) or roles.last_write(operand.key) or _where_a_model_wrote(tensor, live)
-    )
+    came = _arrival(tensor, live, trouble)
+    stack = came or roles.last_write(operand.key) or _where_a_model_wrote(tensor, live)
     if stack is None and weight and trouble.last_update is not None:
         op = _update_made_again(trouble.last_update)
         if op is not None:
             notes = [*notes, say("watch.update_made_again")]
             return _made_outside(trouble, op, "optimizer", (), roles, notes)
+    kept = roles.kept_since_before(tensor) if weight is None and came is None else None
+    if kept is not None:
+        op = roles.made_once(key_of(kept), reader)
+        if op is not None:
+            return _made_outside(trouble, op, op.phase, (), roles, notes)
+    unknown = phase == "data" and kept is not None and not roles.argument_name(operand.key)
+    notes = [*notes, say("watch.kept_from_before")] if unknown else notes
     stack = stack or (() if phase == "weights" else roles.first_use(operand.key))
     name = weight.name if weight else roles.argument_name(operand.key) or _saved_as(operand.key, trouble)
     birth = birth_at(stack, None, weight.module if weight else None)
     if weight is not None:
         birth = replace(birth, within=path_within(weight.root, weight.module))
     birth = replace(birth, outputs=(replace(operand.numbers, name=name),), samples=samples)
-    return Located(
-        trouble.step, kind_of([operand.numbers]) or "nan", phase, birth, "replay", notes=list(notes)
-    )
+    kind = kind_of([operand.numbers]) or "nan"
+    return Located(trouble.step, kind, phase, birth, "replay", notes=list(notes), kept_since_before=unknown)
 
 
 def _saved_on_purpose(trouble: Trouble, found: Located) -> bool:
@@ -451,6 +476,8 @@ def _made_outside(
     """The op of the program's own code that made it is known."""
     if op.phase == "optimizer" or (phase == "weights" and op.modules and op.phase == "forward"):
         phase = op.phase
+    elif phase in ("loss", "data") and roles.is_part_of_a_model(op):
+        phase = "forward"
     birth = birth_of(op, phase, roles)
     birth = replace(birth, samples=samples or _rows(op, phase, trouble))
     step = op.step if phase == "optimizer" else trouble.step

@@ -8,7 +8,6 @@ from typing import Any
 from nanwatch.records import Birth, Hidden, Hop, Numbers
 from nanwatch.replay.larger_modules import path_within
 from nanwatch.replay.out_of_range import OutOfRange
-from nanwatch.replay.owners import owners_of
 from nanwatch.replay.roles import Roles
 from nanwatch.replay.trace import Op
 from nanwatch.watching.module_calls import path_of
@@ -32,12 +31,16 @@ class Located:
     call: Call | None = None
     op: Op | None = None
     """The birth op itself, as it was traced."""
+    kept_since_before: bool = False
+    """It is in what the program has kept since before the steps on record: batch or not, nobody knows."""
+    handed_out: bool = False
+    """The memory was in other hands than torch's: a write there is not on record, and a replay makes none."""
     out_of_range: OutOfRange | None = None
     """No value turned bad: an index that pointed outside its table ended the program."""
 
 
 def birth_of(op: Op, phase: str, roles: Roles) -> Birth:
-    called = owners_of(op.stack, op.modules)
+    called = roles.owners(op)
     module, root = path_of(called), called[0] if called else None
     if phase == "weights":
         owners = [w for w in (roles.weight(o.key) for o in op.bad_outputs) if w is not None]

@@ -11,6 +11,7 @@ from torch import nn
 
 from nanwatch.messages import say
 from nanwatch.replay.again import call_again
+from nanwatch.replay.owners import is_part_of_a_model, owners_of
 from nanwatch.replay.trace import Op, Operand
 from nanwatch.replay.tracer import measurable
 from nanwatch.tensors import is_finite, numbers
@@ -85,6 +86,8 @@ class Roles:
         """Memory of a replay -> the memory of the program that it stands in for."""
         self.harms_without_given: Callable[[Op, list[torch.Tensor]], bool] | None = None
         """Whether what was born in an op, in what it made, spoils the step by itself."""
+        self.made_again: Callable[[int], Op | None] | None = None
+        """The op that first made something bad in memory that was filled before the steps on record."""
         self._nan_arrived = not trouble.sinks or any(_has_nan(t) for _, t in trouble.sinks)
         for entry in trouble.tape.entries:
             if isinstance(entry.call, nn.Module):
@@ -116,6 +119,23 @@ class Roles:
 
     def weight(self, key: int) -> Weight | None:
         return self._weights.get(self.stand_ins.get(key, key))
+
+    def owners(self, op: Op) -> tuple[nn.Module, ...]:
+        """The modules that an op is in, called or not, outermost first."""
+        return owners_of(op.stack, op.modules, self._entries)
+
+    def is_part_of_a_model(self, op: Op) -> bool:
+        """What looks like a loss, or like work on the data, and is done by a model that nobody called."""
+        looks_so = op.phase in ("loss", "data")
+        return looks_so and is_part_of_a_model(op.stack, op.modules, self._entries)
+
+    def made_once(self, key: int, reader: Op | None) -> Op | None:
+        """The op that made what the program has kept since before the steps on record. A function that only
+        keeps what it has made is a part of the module that asks it."""
+        op = None if self.made_again is None else self.made_again(self.stand_ins.get(key, key))
+        if op is not None and not op.modules and reader is not None and reader.modules:
+            op.modules, op.phase = reader.modules, reader.phase
+        return op
 
     def said_of_own_writes(self, ops: list[Op]) -> list[str]:
         """A model may write into its own weights while it runs: then they are not what they were. (Buffers
@@ -265,6 +285,21 @@ class Roles:
             op = self._made_again(entry, {id(target): None})
             if op is not None:
                 return op
+        return None
+
+    def kept_since_before(self, tensor: torch.Tensor | None) -> torch.Tensor | None:
+        """The tensor from which bad values came into the steps on record: nothing there has written it, and
+        no loader or file has brought it in. None where a call on record brought them in, or may have."""
+        until: Entry | None = None
+        for _ in range(DEEPEST):
+            if tensor is None or (self._arrivals is not None and self._arrivals.get(tensor) is not None):
+                return None
+            entry = next(self._writers(key_of(tensor), until), None)
+            if entry is None:
+                return tensor
+            own, until = key_of(tensor), entry
+            given = (t for t in tensors_in((entry.args, entry.kwargs)) if key_of(t) != own and measurable(t))
+            tensor = next((t for t in given if not is_finite(t)), None)
         return None
 
     def last_write(self, key: int) -> Stack | None:

@@ -87,22 +87,27 @@ class LastingState:
         """On the host only: to look at a GPU's is to wait for it."""
         if self._told:
             self._told = {key: b for key, b in self._told.items() if not is_finite(b)}
-        kept = [(m, n, b) for m, n, b in _statistics(tape) if id(b) not in self._told and not is_metric(m)]
+        kept = [(m, n, b) for m, n, b in changed_buffers(tape) if id(b) not in self._told and b.is_cpu]
         if not kept or math.isfinite(sum(map(float, norms_by_device([b for _, _, b in kept])))):
             return None
-        before = {(id(m), n): value for e in reversed(tape.entries) for m, n, value in e.buffers}
-        bad = [(m, n, b) for m, n, b in kept if _went_bad(n, b, before[id(m), n])]
-        if not bad:
-            return None
-        names = {
-            id(b): name
-            for e in tape.entries
-            if isinstance(e.call, nn.Module)
-            for name, b in e.call.named_buffers()
-        }
-        damage = Damage(statistics=[(names.get(id(b), name), b) for _, name, b in bad])
-        damage.by_this_step = all(is_finite(before[id(m), n]) for m, n, _ in bad)
-        return damage
+        return damage_in(kept, tape)
+
+
+def damage_in(kept: list[tuple[nn.Module, str, torch.Tensor]], tape: Tape) -> Damage | None:
+    """Of these buffers that the calls on a tape have changed: those that are bad, and were not."""
+    before = {(id(m), n): value for e in reversed(tape.entries) for m, n, value in e.buffers}
+    bad = [(m, n, b) for m, n, b in kept if _went_bad(n, b, before[id(m), n])]
+    if not bad:
+        return None
+    names = {
+        id(b): name
+        for e in tape.entries
+        if isinstance(e.call, nn.Module)
+        for name, b in e.call.named_buffers()
+    }
+    damage = Damage(statistics=[(names.get(id(b), name), b) for _, name, b in bad])
+    damage.by_this_step = all(is_finite(before[id(m), n]) for m, n, _ in bad)
+    return damage
 
 
 def _went_bad(name: str, now: torch.Tensor, before: torch.Tensor) -> bool:
@@ -111,13 +116,13 @@ def _went_bad(name: str, now: torch.Tensor, before: torch.Tensor) -> bool:
     return name in STATISTICS or bool(now.isnan().any() and not before.isnan().any())
 
 
-def _statistics(tape: Tape) -> Iterator[tuple[nn.Module, str, torch.Tensor]]:
-    """The buffers that the calls on the tape have changed, each once."""
+def changed_buffers(tape: Tape) -> Iterator[tuple[nn.Module, str, torch.Tensor]]:
+    """The buffers that the calls on the tape have changed, each once; not what metrics add up."""
     seen: set[int] = set()
     for entry in tape.entries:
         for module, name, _ in entry.buffers:
             buffer = tensor_of(module, name)
-            if buffer is None or not buffer.is_cpu or not buffer.is_floating_point() or id(buffer) in seen:
+            if buffer is None or not buffer.is_floating_point() or id(buffer) in seen or is_metric(module):
                 continue
             seen.add(id(buffer))
             yield module, name, buffer

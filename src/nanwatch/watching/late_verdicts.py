@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch.optim import Optimizer
 
+from nanwatch.messages import say
+from nanwatch.watching.late_statistics import LateStatistics
 from nanwatch.watching.module_state import put_state_back
 from nanwatch.watching.of_the_batch import of_the_batch
 from nanwatch.watching.sentinel import DeviceSentinel, gradients_of, supports_found_inf
@@ -14,6 +16,7 @@ from nanwatch.watching.trouble import Trouble
 
 if TYPE_CHECKING:
     from nanwatch.records import StepFacts
+    from nanwatch.watching.tape import Tape
     from nanwatch.watching.watcher import Watcher
 
 
@@ -23,6 +26,7 @@ class LateVerdicts:
         self._mode = mode
         self._policy = policy
         self._device = DeviceSentinel()
+        self._statistics = LateStatistics()
         self._facts: dict[int, StepFacts] = {}
         """Of steps whose verdict has not come yet."""
 
@@ -51,6 +55,8 @@ class LateVerdicts:
             watcher.lockstep.agree_on_device if watcher.lockstep.groups else None,
             hold_back=self._policy != "observe",
         )
+        if watcher.recorder.tape.changes_buffers:
+            self._statistics.look(watcher.recorder.tape)
 
     def first_unjudged(self) -> int | None:
         return self._device.first_unjudged()
@@ -75,13 +81,35 @@ class LateVerdicts:
             if verdict.bad is not None:
                 self._act_on_bad(step, verdict.bad)
             else:
-                watcher.recorder.was_good(step)
+                watcher.recorder.was_good(min(step, self._statistics.first_open(step)))
+        found = self._statistics.bad(wait)
+        if found is not None:
+            self._act_on_statistics(*found)
+
+    def _act_on_statistics(self, step: int, good_until: int | None) -> None:
+        """Loss and gradients were finite, the update was made, and what the step has collected is not."""
+        tape, earlier = self._tapes_of(step)
+        damage = self._statistics.damage(tape)
+        if damage is None:
+            return
+        damage.by_this_step = False  # what came after it would be lost with it
+        trouble = Trouble(step, damage.seen_in, tape, earlier, damage.sinks, damage=damage, prevented=False)
+        trouble.notes.append(say("watch.seen_after_the_update"))
+        if good_until is not None and good_until < step - 1:
+            trouble.notes.append(say("watch.statistics_looked_at", step=good_until))
+        outcome = self._watcher.send(trouble)
+        if self._watcher.raise_if(outcome) == "rollback":
+            self._watcher.roll_back(good_until)
+
+    def _tapes_of(self, step: int) -> tuple[Tape, tuple[Tape, ...]]:
+        recorder = self._watcher.recorder
+        tapes = [*recorder.finished, recorder.tape]
+        tape = next((t for t in tapes if t.step == step), recorder.tape)
+        return tape, tuple(t for t in tapes if t.step < step)
 
     def _act_on_bad(self, step: int, seen_in: str) -> None:
         watcher = self._watcher
-        tapes = [*watcher.recorder.finished, watcher.recorder.tape]
-        tape = next((t for t in tapes if t.step == step), watcher.recorder.tape)
-        earlier = tuple(t for t in tapes if t.step < step)
+        tape, earlier = self._tapes_of(step)
         trouble = Trouble(step, seen_in, tape, earlier)
         trouble.prevented = self._policy != "observe"
         action = watcher.send(trouble)

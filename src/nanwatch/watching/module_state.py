@@ -25,6 +25,9 @@ from nanwatch.watching.values import is_plain, is_small, put_value
 
 FIRST_COPY_BYTES = 2**30
 """Tensors are copied before a module's first call, to learn which of them it changes, up to this size."""
+LARGE_BYTES = 2**20
+"""Whole numbers and marks of this size are not: quantised weights, which no call changes. Whether one does is
+told by torch's counting of writes."""
 CACHE_BYTES = 2**24
 """Copied before each call without gradients: a cache of gigabytes, written into by each token that is
 generated, would take longer to copy than the model takes."""
@@ -101,7 +104,10 @@ def put_attribute(owner: nn.Module, name: str, value: Any) -> None:
 def note_everything(entry: Entry, module: nn.Module) -> None:
     """Before a module's first call: all that it may change."""
     owners = every_module(module)
-    entry.buffers = _copies(_tensors(owners))
+    large = [(o, n) for o, n in _tensors(owners) if _is_counted(tensor_of(o, n))]
+    entry.uncopied = [(o, n, t._version) for o, n in large if (t := tensor_of(o, n)) is not None]
+    left_out = {(id(owner), name) for owner, name in large}
+    entry.buffers = _copies((o, n) for o, n in _tensors(owners) if (id(o), n) not in left_out)
     noted = [t for o, n, _ in entry.buffers if (t := tensor_of(o, n)) is not None and not t.is_inference()]
     entry.small = {id(t): t._version for t in noted if is_small(t)}
     entry.owners = [(owner, LAZY if _is_still_lazy(owner) else len(owner._parameters)) for owner in owners]
@@ -149,7 +155,8 @@ def what_changed(entry: Entry) -> Changing:
         if (id(owner), name) not in named
         and (not _same(tensor_of(owner, name), before) or _was_written(entry, owner, name))
     ]
-    entry.small = None
+    written = [(o, n) for o, n, then in entry.uncopied if (id(o), n) not in named and _version(o, n) != then]
+    entry.small, entry.uncopied = None, ()
     touched = {id(held[0]) for held in entry.containers}
     filled = [a for a in noted if touched and any(id(c) in touched for c, _ in held_by([a[2]]))]
     own = [g for g, _ in entry.generators if all(g is not a for a in (*entry.args, *entry.kwargs.values()))]
@@ -157,6 +164,7 @@ def what_changed(entry: Entry) -> Changing:
         [(weakref.ref(owner), name) for owner, name, _ in found]
         for found in (entry.buffers, entry.attributes, filled)
     )
+    tensors += [(weakref.ref(owner), name) for owner, name in written]
     if not has_grown:  # else it was built by this call, and stays so
         entry.attributes += [(owner, name, MISSING) for owner, name in appeared]
     entry.owners = ()
@@ -176,6 +184,18 @@ def _was_written(entry: Entry, owner: nn.Module, name: str) -> bool:
     tensor = tensor_of(owner, name)
     then = entry.small.get(id(tensor)) if entry.small is not None else None
     return then is not None and tensor is not None and tensor._version != then
+
+
+def _is_counted(tensor: torch.Tensor | None) -> bool:
+    """Large, of whole numbers, and torch counts what is written there."""
+    if tensor is None or tensor.is_floating_point() or tensor.is_complex() or tensor.is_inference():
+        return False
+    return tensor.numel() * tensor.element_size() > LARGE_BYTES
+
+
+def _version(owner: nn.Module, name: str) -> int | None:
+    tensor = tensor_of(owner, name)
+    return None if tensor is None or tensor.is_inference() else tensor._version
 
 
 def _what_appeared(entry: Entry) -> tuple[list[tuple[nn.Module, str]], bool]:

@@ -142,7 +142,8 @@ class OutsideMode(TorchFunctionMode):
             return original(function, relevant, *args, **kwargs)
         try:
             _pop()
-            if facts_of(function).quiet:
+            facts = facts_of(function)
+            if facts.quiet and not facts.hands_out:
                 return self._let_through(function, args, kwargs)
             return self.__torch_function__(function, (), args, kwargs)
         finally:

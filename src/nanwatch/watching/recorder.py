@@ -26,7 +26,7 @@ from nanwatch.watching.module_state import (
 )
 from nanwatch.watching.randomness import Rng, states_of
 from nanwatch.watching.stack import Stack, take_stack
-from nanwatch.watching.storages import key_of
+from nanwatch.watching.storages import Storages, key_of
 from nanwatch.watching.streams import on_side_stream
 from nanwatch.watching.tape import Context, Entry, PlainCalls, Tape, sequence_number, tensors_in
 from nanwatch.watching.torch_functions import changes_its_input, facts_of, written_to
@@ -96,6 +96,8 @@ class Recorder:
         self._left_alone: list[tuple[Entry, list[bool]]] = []
         """While a backward is under way: of each container that a call has changed, whether nobody else had
         until then."""
+        self.handed_out: Storages[Stack] = Storages()
+        """Memory that something else than torch was given (a NumPy array), and where."""
         self.swaps: list[tuple[nn.Module, dict[str, Any]]] = []
         """The `functional_call`s under way: a module, and the weights it gets for this call."""
 
@@ -178,6 +180,8 @@ class Recorder:
         if facts.quiet:
             if facts.sets:
                 self._sets(take_stack(frame), *args[:2])
+            elif facts.hands_out:
+                self.handed_out.put(args[0], take_stack(frame))
             return None
         kind = "op"
         if (facts.in_place or "out" in kwargs) and self._writes_from_outside(args, kwargs, frame):

@@ -33,16 +33,35 @@ def take_stack(
         frame = sys._getframe(1)
     taken: list[tuple[CodeType, int]] = []
     if until is None and not until_function:  # what every recorded call asks
-        while frame is not None and len(taken) < DEEPEST:
-            taken.append((frame.f_code, frame.f_lasti))
-            frame = frame.f_back
-        return tuple(taken)
+        return _like_the_last(frame)
     while frame is not None and frame is not until and len(taken) < DEEPEST:
         if frame.f_code.co_name == until_function:
             break
         taken.append((frame.f_code, frame.f_lasti))
         frame = frame.f_back
     return tuple(taken)
+
+
+_last: Stack = ()
+
+
+def _like_the_last(frame: FrameType | None) -> Stack:
+    """Most calls come from where the one before came from, but for the innermost frame: pairs that are the
+    same are the same object. A hundred thousand recorded calls would else be a million objects, and Python
+    goes through all of them whenever it looks for garbage."""
+    global _last
+    taken: list[tuple[CodeType, int]] = []
+    for known in _last:
+        if frame is None:
+            break
+        code, place = frame.f_code, frame.f_lasti
+        taken.append(known if known[1] == place and known[0] is code else (code, place))
+        frame = frame.f_back
+    while frame is not None and len(taken) < DEEPEST:
+        taken.append((frame.f_code, frame.f_lasti))
+        frame = frame.f_back
+    _last = stack = tuple(taken)
+    return stack
 
 
 def read_stack(stack: Stack) -> tuple[Frame, ...]:

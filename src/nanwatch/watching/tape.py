@@ -139,6 +139,8 @@ class Entry:
     this call changes."""
     owners: Sequence[tuple[torch.nn.Module, int]] = ()
     """Until a module's first call is over: all modules in it, and how many parameters each had."""
+    uncopied: Sequence[tuple[torch.nn.Module, str, int]] = ()
+    """Until then: (owner, name, version) of large tensors that are not copied."""
     small: dict[int, int] | None = None
     """Until then: id -> version of the small tensors that it may change."""
     left: Sequence[tuple[torch.nn.Module, str, weakref.ref[torch.Tensor]]] = ()

@@ -46,20 +46,26 @@ def _quiet_functions() -> frozenset[Any]:
 _QUIET = _quiet_functions()
 
 
+HANDS_OUT = frozenset(("numpy", "__array__", "__dlpack__"))
+"""What gets the memory of a tensor from one of these can write there unseen."""
+
+
 class FunctionFacts(NamedTuple):
     quiet: bool
     sets: bool
     """An attribute of a tensor: its data."""
     in_place: bool
     may_draw: bool
+    hands_out: bool
 
 
 @cache
 def facts_of(function: Any) -> FunctionFacts:
     name = getattr(function, "__name__", "")
-    quiet = function in _QUIET or name in QUIET_NAMES or "record_function" in str(name)
+    hands_out = name in HANDS_OUT
+    quiet = function in _QUIET or name in QUIET_NAMES or "record_function" in str(name) or hands_out
     in_place = name in IN_PLACE or (name.endswith("_") and not name.endswith("__"))
-    return FunctionFacts(quiet, name == "__set__", in_place, any(word in name for word in DRAWS))
+    return FunctionFacts(quiet, name == "__set__", in_place, any(word in name for word in DRAWS), hands_out)
 
 
 def changes_its_input(function: Any, kwargs: dict[str, Any]) -> bool:

@@ -48,6 +48,8 @@ class Trouble:
     last_update: LastUpdate | None = None
     arrivals: Storages[Stack] | None = None
     """memory that came in without any op -> where."""
+    handed_out: Storages[Stack] | None = None
+    """memory that something else than torch was given -> where."""
     events: tuple[str, ...] = ()
     """The order of calls in this step: forward, scale, backward, unscale, clip, step."""
     threads: tuple[str, ...] = ()

@@ -24,6 +24,7 @@ from nanwatch.watching.about_models import (
 )
 from nanwatch.watching.arrivals import Arrivals
 from nanwatch.watching.backwards import Backwards
+from nanwatch.watching.called_by_name import CalledByName
 from nanwatch.watching.fingerprints import Fingerprints
 from nanwatch.watching.first_look import look_at
 from nanwatch.watching.following import Following
@@ -82,6 +83,7 @@ class Watcher:
         self.arrivals = Arrivals()
         self.outputs = Outputs(self)
         self.backwards = Backwards(self)
+        self._called_by_name = CalledByName()
         self.has_backward = False
         """The program has differentiated something."""
         self.inside = False
@@ -111,7 +113,7 @@ class Watcher:
         self._closed = False
         hide_from_dynamo()
         self.updates.optimizers.update(living(Optimizer))
-        if living(torch.jit.ScriptFunction) or living(torch.jit.ScriptModule):
+        if living(torch.jit.ScriptFunction, torch.jit.ScriptModule):
             self.torchscript_begins()
         self._following.install()
         self.calls.install()
@@ -295,7 +297,7 @@ class Watcher:
             self.updates.aftermath.module_called(module, args, kwargs)
         training = self.updates.last is not None or self._is_training(module)
         self.lockstep.note(module)
-        if self.now.model_returned and not training:
+        if not training and not self._called_by_name.goes_on(module, frame) and self.now.model_returned:
             self.finish_step(self.now.verdict)
         self.stand_aside()
         if not recorder.known_of(module).looked_at:
@@ -487,7 +489,7 @@ class Watcher:
 
     def _tell(self, trouble: Trouble) -> tuple[str | None, BaseException | None]:
         trouble.last_update = self.updates.last
-        trouble.arrivals = self.arrivals.places
+        trouble.arrivals, trouble.handed_out = self.arrivals.places, self.recorder.handed_out
         trouble.fingerprints = self.fingerprints
         trouble.epoch = self.now.epoch
         look_at(trouble)

@@ -74,6 +74,13 @@ KEPT_UP = Text(
     "坏值位于程序跨步保留、并在 {line} 处写入的内存中；有记录的写入都是有限的，因此坏值来自更早的一次写入，"
     "其产生之处未知。",
 )
+KEPT = Text(
+    "The step read {kind} from a tensor that the program had kept{where}: data, or something that it "
+    "computed in an earlier step; what made it is not on record.",
+    "这一步从程序早已保存的张量中读到了 {kind}{where}：它可能是数据，也可能是更早的一步算出的结果；没有记录"
+    "说明它是怎么产生的。",
+)
+READ = Text(" (at {line})", "（位于 {line}）")
 CLEAN_RUNS = Text("a clean batch runs finite", "干净的批次结果有限")
 PUTS = (
     "fill_",
@@ -127,6 +134,8 @@ def _held_it(case: Case) -> Claim | None:
         return Claim("possible", KEPT_UP.say(line=line_of(kept_up.stack)), (), 3.0)
     kind = "NaN" if case.kind == "nan" else "Inf"
     line = born_at(case)
+    if case.located.kept_since_before:
+        return Claim("possible", KEPT.say(kind=kind, where=READ.say(line=line) if line else ""), (), 3.0)
     why = HELD.say(kind=kind, where=WHERE.say(line=line) if line else "")
     evidence = [*bad_values(case), *about_rows(case, guilty_rows(case))]
     clean = _clean_batch_runs(case)

@@ -8,6 +8,7 @@ from nanwatch.explain.birth import BirthOp
 from nanwatch.explain.case import Case, Outcome
 from nanwatch.explain.causes.overflow import dtype_name
 from nanwatch.explain.claim import Against, Claim, Page
+from nanwatch.explain.derivative import before_it_was_bounded
 from nanwatch.explain.experiments.float32 import overflow_in_data
 from nanwatch.explain.history import jumped
 from nanwatch.explain.masks import mask_constant
@@ -86,10 +87,14 @@ def weigh(case: Case) -> Claim | Against | None:
 
 
 def _overflowed(case: Case) -> BirthOp | None:
-    """The op that left the range: the birth op, or the one that prepared the data that it was given."""
-    if case.birth is None:
-        return None
-    return case.birth if case.mechanism.kind == OVERFLOW else overflow_in_data(case)
+    """The op that left the range: the birth op, the one whose derivative that is, or the one that prepared
+    the data that it was given."""
+    if case.birth is None or case.mechanism.kind == OVERFLOW:
+        return case.birth
+    before = before_it_was_bounded(case)
+    if before is not None and mechanism_of(before).kind == OVERFLOW:
+        return before
+    return overflow_in_data(case)
 
 
 def in_full_precision(case: Case) -> tuple[Outcome, tuple[str, ...]]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import torch
 
+from nanwatch.explain.birth import BirthOp
 from nanwatch.explain.case import Case
 from nanwatch.explain.claim import Against, Claim, Page
+from nanwatch.explain.derivative import before_it_was_bounded
 from nanwatch.explain.history import passes_of, rise_of
 from nanwatch.explain.masks import mask_constant
-from nanwatch.explain.mechanism import OVERFLOW
+from nanwatch.explain.mechanism import OVERFLOW, Mechanism, mechanism_of
 from nanwatch.explain.remedies import offer
 from nanwatch.explain.text import Text
 from nanwatch.records import Remedy
@@ -61,6 +63,11 @@ MASK = Text("the value is a mask's constant, {value:g}", "该值是掩码常数 
 NOT_AGAIN = Text(
     "the same step on the same state does not overflow again", "在同样的状态上重新运行，不再溢出"
 )
+BOUNDED_LATER = Text(
+    "the loss does not show the infinity, since a later op bounds it; the derivative of {op} does: zero "
+    "times infinity",
+    "后面的运算限制了这个无穷，损失中看不到它；但 {op} 的导数会遇到它：零乘以无穷",
+)
 BOUNDED = Text("the step with that operand bounded: {outcome}", "限制该运算数后重新运行：{outcome}")
 HUGE = 1e6
 """No training leaves a weight like that, no preprocessing a batch: something else has."""
@@ -68,8 +75,10 @@ HUGE = 1e6
 
 def weigh(case: Case) -> Claim | Against | None:
     birth = case.birth
-    if birth is None or case.mechanism.kind != OVERFLOW:
+    if birth is None:
         return None
+    if case.mechanism.kind != OVERFLOW:
+        return _before_it_was_bounded(case)
     if birth.narrow and birth.finite_in_float32:
         return Against(NARROW.say(dtype=dtype_name(birth.dtype)))
     mask = mask_constant(case)
@@ -87,9 +96,24 @@ def weigh(case: Case) -> Claim | Against | None:
     return Claim("proved" if sure else "likely", _why(case), evidence, 1.0)
 
 
+def _before_it_was_bounded(case: Case) -> Claim | Against | None:
+    """An op of the forward pass overflowed, another one made a number of that, and the derivative meets both:
+    tanh(log(1 + exp(x)))."""
+    op = before_it_was_bounded(case)
+    mechanism = None if op is None else mechanism_of(op)
+    if op is None or mechanism is None or mechanism.kind != OVERFLOW:
+        return None
+    if op.narrow and op.finite_in_float32:
+        return Against(NARROW.say(dtype=dtype_name(op.dtype)))
+    return Claim("likely", _said(op, mechanism), (BOUNDED_LATER.say(op=op.name),), 1.0)
+
+
 def _why(case: Case) -> str:
-    birth, mechanism = case.birth, case.mechanism
-    assert birth is not None
+    assert case.birth is not None
+    return _said(case.birth, case.mechanism)
+
+
+def _said(birth: BirthOp, mechanism: Mechanism) -> str:
     dtype = birth.dtype or torch.float32
     return WHY.say(
         op=birth.name,

@@ -9,6 +9,7 @@ from nanwatch.explain.claim import Against, Claim, Page
 from nanwatch.explain.experiments.one_worker import others
 from nanwatch.explain.experiments.repeat import Repeats
 from nanwatch.explain.remedies import offer
+from nanwatch.explain.state import born_at
 from nanwatch.explain.text import Text
 from nanwatch.records import Remedy
 
@@ -58,6 +59,10 @@ AGREES = Text(
 ALIKE = Text("the repeats are bit for bit alike", "各次重复逐位相同")
 UNLIKE = Text("the repeats differ among themselves", "各次重复彼此不同")
 AGAIN = Text("the step fails again when it is repeated", "重复这一步时再次失败")
+HANDED_OUT = Text(
+    "the memory was given to NumPy or another library at {line}, which may have written it",
+    "这块内存在 {line} 处交给了 NumPy 或其他库，可能是它们写入的",
+)
 
 SHOWN = ("loss", "gradients", "output", "exception")
 
@@ -70,6 +75,8 @@ def weigh(case: Case) -> Claim | Against | None:
         return Against(AGAIN.say())
     if not found.finite or not isinstance(found.value, Repeats):
         return None
+    if case.located.handed_out:
+        return Against(HANDED_OUT.say(line=born_at(case) or "?"))
     if _explained_otherwise(case):
         return None
     repeats = found.value

@@ -41,6 +41,11 @@ WHY = Text(
     "times the infinite derivative of {op} is NaN.",
     "有 {places} 处 {op} 的值在到达损失之前就被丢弃，但梯度没有：零乘以 {op} 的无穷导数得到 NaN。",
 )
+LEFT_NAN = Text(
+    "At {places} place(s) the NaN that {op} made, or was given, is discarded before the loss, but its "
+    "gradient is not: zero times NaN is NaN.",
+    "有 {places} 处 {op} 产生或得到的 NaN 在到达损失之前就被丢弃，但梯度没有：零乘以 NaN 得到 NaN。",
+)
 UNUSED = Text(
     "another value of {op} at these places leaves the loss as it is", "改动 {op} 在这些位置的值，损失保持不变"
 )
@@ -58,7 +63,7 @@ def weigh(case: Case) -> Claim | Against | None:
     evidence = [HIDDEN.say(op=found.name)] if found.hidden else []
     if unused:
         evidence.append(UNUSED.say(op=found.name))
-    why = WHY.say(op=found.name, places=found.places)
+    why = (LEFT_NAN if found.nan else WHY).say(op=found.name, places=found.places)
     if is_masked_softmax(found.forward):
         return Claim("possible", why, tuple(evidence), 1.0)
     sure = unused is True and happens_again(case, found.found)

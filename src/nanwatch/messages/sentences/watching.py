@@ -107,6 +107,28 @@ SENTENCES: dict[str, tuple[str, str]] = {
         "The cause was not looked for: nanwatch failed at it ({error}).",
         "未能分析原因：nanwatch 自身出错（{error}）。",
     ),
+    "watch.kept_from_before": (
+        "The bad values are in a tensor that the program has kept since before the steps on record, and that "
+        "no loader or file has brought in: what made it is not known.",
+        "坏值在一个程序早已保存的张量里，它产生于有记录的各步之前，也不是由加载器或文件带入的：不知道它是怎么产生的。",
+    ),
+    "watch.handed_out": (
+        "The values were finite when torch made them, as a replay shows, and are not now. The program has "
+        "given their memory to NumPy or another library on this line: what is written there is not on "
+        "record.",
+        "重放表明，torch 算出这些值时它们是有限的，现在却不是。程序在这一行把它们的内存交给了 NumPy 或其他"
+        "库：在那里写入的内容没有记录。",
+    ),
+    "watch.seen_after_the_update": (
+        "The update of this step, and maybe of one or two more, was made before this was seen: the replay "
+        "has the weights after it.",
+        "看到问题时，这一步（可能还有后面一两步）的更新已经完成：重放使用的是更新之后的权重。",
+    ),
+    "watch.statistics_looked_at": (
+        "In device mode statistics are not looked at after every step: these were last seen to be finite "
+        "after step {step}.",
+        "在 device 模式下并非每一步之后都检查统计量：上一次看到它们有限是在第 {step} 步之后。",
+    ),
     "watch.not_again": (
         "The step did not fail again on replay: {what} was finite this time. "
         "The fault depends on something that was not replayed (a race, uninitialised memory, a "
