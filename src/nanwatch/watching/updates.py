@@ -235,7 +235,7 @@ class Updates:
         gradients = [] if checked else gradients_of(optimizer)
         confirm = checked or not step.clipped_by_value
         norm = None if step.clip is None else self.clips.norm_for(optimizer)
-        verdict = self._watcher.host.judge(step.losses, gradients, norm, confirm)
+        verdict = self._watcher.backwards.judge(gradients, norm, confirm)
         if checked and verdict.bad is None and not step.closure and found_inf(optimizer):
             verdict = verdict._replace(bad="overflow", grad_norm=None)
         if damage is not None and verdict.bad is None:
