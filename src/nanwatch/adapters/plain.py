@@ -105,6 +105,7 @@ class Session:
             unhurried()(self._report), self._log, mode, self.policy.in_the_watchers_words, live
         )
         self.watcher.go_back = self._go_back
+        self.watcher.outputs.at_once = self.policy.replace_by_zero
         if self.precautions is not None:
             self.precautions.join_ranks(self.watcher, tells_why=self.rank != 0)
         if self.precautions is not None and self.policy.rollbacks:

@@ -31,9 +31,8 @@ class Backwards:
         watcher = self._watcher
         if self.under_way is not None:
             return None  # inside another one, which makes a checkpointed part again: no loss of its own
-        watcher.outputs.pending = None
-        if watcher.outputs.trial is not None:
-            watcher.outputs.judge_trial()
+        if watcher.outputs.pending is not None or watcher.outputs.trial is not None:
+            watcher.outputs.backward_begins()
         if not watcher.has_backward:
             watcher.has_backward = True
             if watcher.now.number and watcher.updates.optimizers and watcher.updates.last is None:

@@ -64,6 +64,8 @@ class Known:
     has_weights: bool = True
     is_learned_from: bool = False
     """What it returned could be differentiated, once at least."""
+    tries_weights: bool = False
+    """The program has set others after it saw what came of some, and differentiates nothing."""
     draws_from_numpy: bool = False
     overwrites: bool = False
     """It has changed what it was given."""
@@ -185,6 +187,7 @@ class Recorder:
     def _sets(self, stack: Stack, tensor: Any, value: Any = None) -> None:
         """The `.data` of a tensor anew, or another of its attributes."""
         self.tape.unlisted.add(stack)
+        self.tape.sets[id(tensor)] = len(self.tape.entries)
         if self.on_write is not None:
             self.on_write(stack, tensor, value)
 
