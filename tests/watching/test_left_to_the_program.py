@@ -207,7 +207,7 @@ def test_with_zeros_for_bad_values_the_program_gets_those_at_once(watch: Any) ->
 def test_a_distribution_that_refuses_its_logits_does_not_speak_for_the_program(watch: Any) -> None:
     session = watch(explain=False)
     with torch.no_grad(), pytest.raises(ValueError):
-        torch.distributions.Categorical(logits=Logarithm()(ROWS))
+        torch.distributions.Categorical(logits=Logarithm()(ROWS), validate_args=True)
     with pytest.raises(nanwatch.NonFiniteError):
         session.close()
     assert [i.birth.op for i in session.incidents] == ["aten.log.default"]
