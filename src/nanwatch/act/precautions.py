@@ -63,7 +63,7 @@ class Precautions:
 
     def step_done(self, facts: StepFacts, watcher: Watcher) -> tuple[Alarm, ...]:
         """After a step that went well. The warnings that it gives rise to."""
-        alarms = () if self._early is None else self._early.see(facts)
+        alarms = () if self._early is None else self._early.see(facts, watcher.recorder)
         if self.last_good is not None and not NO_GOOD_STEP & set(facts.events):
             self._went_to = None
             if watcher.updates.turned_up != self._known:

@@ -27,6 +27,11 @@ def note_before_training(tensors: Iterable[torch.Tensor]) -> None:
             _bad_at_first[tensor] = ~torch.isfinite(tensor.detach())
 
 
+def forget() -> None:
+    """The session is over."""
+    _bad_at_first.clear()
+
+
 def _is_plain(tensor: torch.Tensor) -> bool:
     if type(tensor) not in PLAIN_TYPES or tensor.layout is not torch.strided or tensor.is_meta:
         return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from itertools import dropwhile
 from types import FrameType
@@ -16,6 +16,7 @@ from torch import nn
 
 from nanwatch.messages import say
 from nanwatch.watching.contents import after_the_call, contents_of, free_variables, holds, renewed
+from nanwatch.watching.given_to_a_step import given_to_a_step
 from nanwatch.watching.let_go import are_too_much, let_go, note_large, use_again
 from nanwatch.watching.module_state import (
     MOST_LOOKS,
@@ -157,6 +158,10 @@ class Recorder:
             if entry.call is not UNSCALING and any(key_of(t) in keys for t in written):
                 return True
         return any(id(gradient) in self.tape.made for gradient in gradients)
+
+    def given_to(self, step: int) -> dict[Hashable, float]:
+        """What the program has given the step that has just been made; nothing is known of others."""
+        return given_to_a_step(self.tape) if self.tape.step == step else {}
 
     def remember(self, tapes: int) -> None:
         """Keep the last `tapes` finished tapes: as many as steps may be asked about late."""
