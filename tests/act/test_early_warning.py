@@ -6,7 +6,7 @@ import math
 import random
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import nanwatch
 from nanwatch.act.alarm import HEADROOM, OVERFLOW, SCALE, SPIKE, Alarm, bounded_factor
 from nanwatch.act.early_warning import EarlyWarning
 from nanwatch.records import StepFacts
@@ -371,3 +372,68 @@ def test_no_torch_is_needed() -> None:
     code = "import nanwatch.act.early_warning, sys; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+class Scheduled:
+    """What the program gives its steps: sequences that grow, a weight of a term that rises."""
+
+    def __init__(self, key: str, values: Callable[[int], float]) -> None:
+        self._key, self._values = key, values
+
+    def given_to(self, step: int) -> dict[Hashable, float]:
+        return {self._key: self._values(step), "batch": 32.0}
+
+
+def rise_of(step: int) -> float:
+    return 5.0 * min(1.2 ** max(0, step - 40), 1000.0)
+
+
+@pytest.mark.parametrize("since", [0, 40])
+def test_a_loss_that_grows_with_what_the_steps_are_given_is_no_divergence(since: int) -> None:
+    def lengths(step: int) -> float:
+        return 10.0 * rise_of(step + 40 - since)
+
+    said = [
+        [
+            alarm.of
+            for step in range(120)
+            for alarm in warning.see(
+                StepFacts(step, loss=rise_of(step + 40 - since), grad_norm=1.0 + step % 3, lr=(0.1,)),
+                schedule,
+            )
+        ]
+        for warning, schedule in (
+            (EarlyWarning(), Scheduled("lengths", lengths)),
+            (EarlyWarning(), Scheduled("lengths", lambda step: 10.0)),
+            (EarlyWarning(), None),
+        )
+    ]
+    assert said == [[], ["loss"], ["loss"]]
+
+
+def test_a_rise_that_goes_on_when_no_more_is_given_is_said() -> None:
+    warning = EarlyWarning()
+    schedule = Scheduled("lengths", lambda step: 10.0 * rise_of(min(step, 60)))
+    said = []
+    for step in range(120):
+        facts = StepFacts(step, loss=5.0 * 1.2 ** max(0, step - 40), grad_norm=1.0, lr=(0.1,))
+        said += warning.see(facts, schedule)
+    assert said and all(alarm.step > 60 for alarm in said)
+
+
+def test_what_the_steps_are_given_is_read_from_the_tape(tmp_path: Path) -> None:
+    schedule: list[dict[Hashable, float]] = []
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with nanwatch.watch(dir=tmp_path, audit_seconds=0.0, audit_share=0.0) as session:
+        for step in range(3):
+            out = model(torch.randn(4 * 2**step, 3))
+            loss = out.square().mean() + 0.1 * (step + 1) * out.mean()
+            optimizer.zero_grad()
+            loss.backward()
+            schedule.append(session.watcher.recorder.given_to(step))
+            assert not session.watcher.recorder.given_to(step + 1)
+            optimizer.step()
+    (place,) = schedule[0].keys() - {"size"}
+    assert [each["size"] for each in schedule] == [12, 24, 48]
+    assert [each[place] for each in schedule] == pytest.approx([0.1, 0.2, 0.3])

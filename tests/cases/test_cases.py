@@ -184,3 +184,11 @@ def test_healthy_program(path: Path, tmp_path: Path, nursery: Nursery) -> None:
     plain = nursery.run([str(path)], tmp_path)
     assert plain.returncode == 0, plain.stderr[-2000:]
     assert done.stdout == plain.stdout
+
+
+@pytest.mark.parametrize("path", HEALTHY, ids=lambda p: p.stem)
+def test_healthy_program_without_live_trace(path: Path, tmp_path: Path, nursery: Nursery) -> None:
+    done, folder = watched(nursery, path, tmp_path, "--audit-seconds", "0", "--audit-share", "0")
+    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    incidents = folder / "incidents"
+    assert not incidents.exists() or not list(incidents.iterdir()), done.stderr[-4000:]

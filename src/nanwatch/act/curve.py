@@ -89,6 +89,10 @@ class Curve:
         drift = _middle(changes)
         self.noise = SIGMA * _middle([abs(c - drift) for c in changes])
 
+    def at(self, step: int) -> float:
+        """Its value then; where that is forgotten, or was never known, that of the first step after it."""
+        return next((value for when, value in self._recent if when >= step), self.last)
+
     @property
     def highest(self) -> float:
         return max(self.top, self.peak)

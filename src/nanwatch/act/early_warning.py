@@ -9,8 +9,9 @@ spikes at the end of an epoch say nothing. No torch: it only reads numbers that 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import Any
+from collections import deque
+from collections.abc import Hashable, Iterator, Mapping
+from typing import Any, Protocol
 
 from nanwatch.act.alarm import HEADROOM, OVERFLOW, SCALE, SPIKE, Alarm
 from nanwatch.act.curve import Curve
@@ -52,6 +53,15 @@ WATCHFUL = 8
 RATE_DROP = 0.7
 MOST_TURNS = 4
 MOST_MODULES = 64
+MOST_GIVEN = 64
+EXPLAINS = 0.5
+"""The part of a rise that must go with what the program gives its steps."""
+
+
+class Given(Protocol):
+    """Who knows what the program has given a step: how much data, which factors."""
+
+    def given_to(self, step: int) -> Mapping[Hashable, float]: ...
 
 
 class Turn:
@@ -63,6 +73,8 @@ class Turn:
         self.loss: Curve = Curve(max((t.loss.highest for t in others), default=-math.inf))
         self.norm: Curve = Curve(max((t.norm.highest for t in others), default=-math.inf))
         self.weights = Curve()
+        self.given: deque[tuple[int, Mapping[Hashable, float]]] = deque(maxlen=MOST_GIVEN)
+        """In the steps that were above all before them."""
         self.first_layers: dict[str, float] = {}
         self.layers: dict[str, float] = {}
 
@@ -76,6 +88,21 @@ class Turn:
         layers = facts.facts.get("layers")
         if layers:
             self._add_layers(facts.step, layers)
+
+    def note_given(self, step: int, given: Given) -> None:
+        if self.loss.last > self.loss.before or self.norm.last > self.norm.before:
+            self.given.append((step, given.given_to(step)))
+
+    def is_scheduled(self, curve: Curve) -> bool:
+        """Whether the program itself has given its steps more and more, as the curve rose: longer sequences,
+        a larger weight of a term of the loss."""
+        known = [(step, given) for step, given in self.given if step >= curve.since]
+        if len(known) < 2:
+            return False
+        (began, first), (_, last) = known[0], known[-1]
+        rise = curve.last - curve.at(began)
+        grown = (math.log10(last[key] / first[key]) for key in first if key in last and first[key] > 0)
+        return any(growth >= EXPLAINS * rise > 0 for growth in grown)
 
     def begin_anew(self, step: int) -> None:
         for curve in (self.loss, self.norm, self.weights):
@@ -116,14 +143,15 @@ class EarlyWarning:
         self._highest_loss = self._highest_norm = 0.0
         self._watchful = 0
 
-    def see(self, facts: StepFacts) -> tuple[Alarm, ...]:
-        """The warnings that this step gives rise to: as if each step were looked at when it comes."""
+    def see(self, facts: StepFacts, given: Given | None = None) -> tuple[Alarm, ...]:
+        """The warnings that this step gives rise to: as if each step were looked at when it comes. `given` is
+        asked only in a step that is above all before it."""
         waiting = self._waiting
         waiting.append(facts)
         if len(waiting) < MOST_WAITING and not self._stands_out(facts):
             return ()
         self._waiting = []
-        return tuple(alarm for each in waiting for alarm in self._see(each))
+        return tuple(alarm for each in waiting for alarm in self._see(each, given if each is facts else None))
 
     def begin_anew(self, step: int) -> None:
         """From this step on the rate is lower, because of what another rank has seen: what rises from here
@@ -148,9 +176,11 @@ class EarlyWarning:
         self._watchful -= 1
         return self._watchful >= 0 or "scaler-step" in facts.events
 
-    def _see(self, facts: StepFacts) -> tuple[Alarm, ...]:
+    def _see(self, facts: StepFacts, given: Given | None = None) -> tuple[Alarm, ...]:
         turn = self._turn_of(facts)
         turn.add(facts)
+        if given is not None:
+            turn.note_given(facts.step, given)
         ranges = facts.facts.get("range_used")
         if ranges:
             self._see_ranges(facts.step, ranges, turn)
@@ -191,6 +221,7 @@ class EarlyWarning:
             for of, curve, limit in self._rises(facts, turn)
             if _steps_left(limit, curve.last, curve.steady_slope())
             <= (HORIZON if curve.keeps_pace() else VERY_NEAR)
+            and not (of in ("loss", "grad_norm") and turn.is_scheduled(curve))
         ]
         if not rises:
             return ()

@@ -19,6 +19,7 @@ from nanwatch.act.snapshots import LastGood
 from nanwatch.messages import say
 from nanwatch.tensors import is_finite
 from nanwatch.watching.about_models import living
+from nanwatch.watching.forbidden import was_so_before
 from nanwatch.watching.shield import warn
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Precautions:
 
     def step_done(self, facts: StepFacts, watcher: Watcher) -> tuple[Alarm, ...]:
         """After a step that went well. The warnings that it gives rise to."""
-        alarms = () if self._early is None else self._early.see(facts)
+        alarms = () if self._early is None else self._early.see(facts, watcher.recorder)
         if self.last_good is not None and not NO_GOOD_STEP & set(facts.events):
             self._went_to = None
             if watcher.updates.turned_up != self._known:
@@ -117,7 +118,8 @@ class Precautions:
         for optimizer in watcher.updates.active:
             for state in optimizer.state.values():
                 named += [(n, t) for n, t in state.items() if isinstance(t, torch.Tensor)]
-        return [(name, t.detach()) for name, t in named if t.is_floating_point() and not is_finite(t)]
+        bad = [(name, t.detach()) for name, t in named if t.is_floating_point() and not is_finite(t)]
+        return [(name, tensor) for name, tensor in bad if not was_so_before(tensor)]
 
     def close(self) -> None:
         if self.last_good is not None:

@@ -26,7 +26,7 @@ from nanwatch.act.attention_masks import is_band
 from nanwatch.records import Numbers
 from nanwatch.tensors import many_numbers, norms_by_device
 from nanwatch.watching.about_models import living
-from nanwatch.watching.forbidden import was_infinite_before
+from nanwatch.watching.forbidden import was_infinite_before, was_so_before
 
 STATE_NAMES = frozenset(
     ("state_dict", "model_state_dict", "optimizer_state_dict", "model", "module", "optimizer", "ema")
@@ -67,11 +67,15 @@ def bad_tensors(saved: Any, is_state: bool = False) -> list[BadTensor]:
         bad = [
             BadTensor(n, t, _is_a_start(n))
             for n, t in _measured(others)
-            if not _is_mask(n, t) and not _is_forbidding(n, t)
+            if not _is_mask(n, t) and not _is_meant(n, t)
         ]
         if not all(math.isfinite(float(norm)) for norm in norms_by_device([t for _, t in weights])):
-            bad = [BadTensor(n, t, False) for n, t in _measured(weights) if not _is_forbidding(n, t)] + bad
+            bad = [BadTensor(n, t, False) for n, t in _measured(weights) if not _is_meant(n, t)] + bad
         return bad
+
+
+def _is_meant(n: Numbers, tensor: Tensor) -> bool:
+    return _is_forbidding(n, tensor) or was_so_before(tensor)
 
 
 def _is_forbidding(n: Numbers, tensor: Tensor) -> bool:

@@ -25,6 +25,7 @@ from nanwatch.act.plain_values import Putter, Taken, fits, plain_tensors
 from nanwatch.messages import say
 from nanwatch.replay.blame import looks_like_mask
 from nanwatch.tensors import is_finite, norms_by_device, numbers
+from nanwatch.watching.forbidden import was_so_before
 from nanwatch.watching.module_state import tensor_of
 from nanwatch.watching.randomness import Rng, numpy_state, python_state
 from nanwatch.watching.ranks import is_replicated
@@ -72,12 +73,16 @@ def take(objects: Sequence[Any], step: int, spare: dict[str, Tensor] | None = No
 
 def what_is_not_finite(state: State) -> str | None:
     """The name of the first value that is NaN or Inf, or None. An infinite mask in a buffer is on purpose;
+    what was so before the training began does no harm;
     the numbers of a scheduler may be (the best loss so far is inf before the first)."""
     reals = [t for t in state.tensors.values() if t.is_floating_point() or t.is_complex()]
     if not all(map(math.isfinite, norms_by_device(reals))):
         for name, tensor in state.tensors.items():
-            if not is_finite(tensor) and not (".buffers." in name and _is_mask(tensor)):
-                return name
+            if is_finite(tensor) or (".buffers." in name and _is_mask(tensor)):
+                continue
+            if (".weights." in name or ".buffers." in name) and was_so_before(tensor):
+                continue
+            return name
     for i, part in enumerate(state.outline["objects"]):
         for number, group in enumerate(part.get("groups", ())):
             for key, value in group["settings"]:

@@ -39,6 +39,7 @@ from nanwatch.show import terminal
 from nanwatch.show.folder import RunFolder, reason
 from nanwatch.show.repro import encode_call, repro_source
 from nanwatch.signals import let_through
+from nanwatch.watching import forbidden
 from nanwatch.watching.shield import describe, warn
 from nanwatch.watching.trouble import Trouble
 from nanwatch.watching.watcher import MODES, Watcher
@@ -105,6 +106,7 @@ class Session:
             unhurried()(self._report), self._log, mode, self.policy.in_the_watchers_words, live
         )
         self.watcher.go_back = self._go_back
+        self.watcher.outputs.at_once = self.policy.replace_by_zero
         if self.precautions is not None:
             self.precautions.join_ranks(self.watcher, tells_why=self.rank != 0)
         if self.precautions is not None and self.policy.rollbacks:
@@ -131,6 +133,7 @@ class Session:
                 checkpoint_gate.uninstall(self._bad_checkpoint, not self.policy.observe)
             if self.precautions is not None:
                 self.precautions.close()
+            forbidden.forget()
             if self.folder is not None:
                 self._note_devices()
                 self._write(self.folder.close)

@@ -3,8 +3,11 @@ purpose though it looks like no mask. The live trace sees it written; a replay f
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 from nanwatch.replay.blame import Blame
-from nanwatch.replay.multiplied import SUMS_OF_PRODUCTS, base_of, multiplied
+from nanwatch.replay.multiplied import bad_factors, base_of, multiplied
 from nanwatch.replay.roles import Roles, written_down
 from nanwatch.replay.trace import Op, Operand, Trace
 from nanwatch.watching.trouble import Trouble
@@ -39,10 +42,38 @@ def forgive_masks_in_weights(trace: Trace, roles: Roles, trouble: Trouble) -> No
                     operand.is_a_mask |= operand.key == key and _may_forbid(operand)
 
 
+@contextlib.contextmanager
+def forbidden_in_outputs(trace: Trace, roles: Roles, trouble: Trouble) -> Iterator[None]:
+    """What a model may not choose has a bias of -inf, and so has the score that it returns. No update has
+    made it: none was made, or the weight was so from the first call on."""
+    ops = trace.ops.values() if trouble.seen_in == "output" else ()
+    factors = {id(operand) for op in ops for operand in bad_factors(op)}
+    added = [o for op in ops for o in op.bad_inputs if id(o) not in factors and not o.is_a_mask]
+    masks = [operand for operand in added if _is_forbidden(operand, roles, trouble)]
+    for operand in masks:
+        operand.is_a_mask = True
+    try:
+        yield
+    finally:
+        for operand in masks:  # a live trace goes on
+            operand.is_a_mask = False
+
+
+def _is_forbidden(operand: Operand, roles: Roles, trouble: Trouble) -> bool:
+    weight = roles.weight(operand.key) if _forbids(operand) else None
+    if weight is None or trouble.last_update is None:
+        return weight is not None
+    return trouble.fingerprints is not None and weight.name in trouble.fingerprints.bad_at_first
+
+
+def _forbids(operand: Operand) -> bool:
+    n = operand.numbers
+    return not n.nan and not n.posinf and 0 < n.neginf < n.count
+
+
 def _may_forbid(operand: Operand) -> bool:
     """Infinities of one sign beside finite values, from outside of the trace."""
-    n = operand.numbers
-    return operand.source is None and not n.nan and not n.posinf and 0 < n.neginf < n.count
+    return operand.source is None and _forbids(operand)
 
 
 def _is_taken_for_nothing(trace: Trace, key: int) -> bool:
@@ -52,7 +83,7 @@ def _is_taken_for_nothing(trace: Trace, key: int) -> bool:
     hidden = False
     for op in trace.ops.values():
         given = [o for o in op.bad_inputs if o.source in reached or (o.source is None and o.key == key)]
-        if given and base_of(op) in SUMS_OF_PRODUCTS:
+        if {id(o) for o in given} & {id(o) for o in bad_factors(op)}:
             return False
         if given:
             reached.add(op.index)

@@ -13,6 +13,7 @@ from nanwatch.records import Hidden
 from nanwatch.replay.again import Again, run_again
 from nanwatch.replay.blame import Blame, first_harmful, hidden_births, looks_like_mask, silent_damage, way
 from nanwatch.replay.infinities_written_down import (
+    forbidden_in_outputs,
     forgive_masks_in_weights,
     forgive_what_is_written_down,
     unwanted_infinity,
@@ -105,7 +106,9 @@ def _from_live_trace(
         return None  # from a backward, which is not traced live
     if blame.outside is not None and roles.computed(blame.outside.key):
         return None
-    if trouble.seen_in in ("output", "exception", "checkpoint") and _on_purpose(tracer.trace, sinks):
+    if trouble.seen_in in ("output", "exception", "checkpoint") and _on_purpose(
+        tracer.trace, sinks, roles, trouble
+    ):
         return _Healthy()
     return _located(trouble, tracer, live, roles, blame, sinks, "live trace")
 
@@ -131,7 +134,7 @@ def _from_replay(
         made = [op.index for op in tracer.trace.ops.values() if op.bad_outputs]
         sinks = [index for _, index in tracer.writers.alive()] or made[-1:]
     if trouble.seen_in in ("output", "exception") and sinks:
-        sinks = [index for index in sinks if not _on_purpose(tracer.trace, [index])]
+        sinks = [index for index in sinks if not _on_purpose(tracer.trace, [index], roles, trouble)]
         if not sinks:
             return _Healthy()
     blame = first_harmful(tracer.trace, sinks, backward) if sinks else None
@@ -206,15 +209,20 @@ def _from_outside(op: Op) -> bool:
     return any(o.source is None and not o.from_python for o in op.bad_inputs)
 
 
-def _on_purpose(trace: Trace, sinks: list[int]) -> bool:
+def _on_purpose(trace: Trace, sinks: list[int], roles: Roles, trouble: Trouble) -> bool:
     """Whether only infinities that somebody asked for arrived: a model may return masked logits."""
-    if any(o.numbers.nan for i in sinks for o in trace.ops[i].outputs):
+    arrived = [o.numbers for i in sinks for o in trace.ops[i].outputs]
+    if any(n.nan for n in arrived):
         return False
-    path = trace.ancestors(sinks)
-    handed_on = (op.deliberate or (op.bad_inputs and op.fresh is None) for op in path)
-    if multiplied(path) or not all(handed_on):
-        return False
-    return not any(o.source is None and not looks_like_mask(o.numbers) for op in path for o in op.bad_inputs)
+    with forbidden_in_outputs(trace, roles, trouble):
+        path = trace.ancestors(sinks)
+        handed_on = (op.deliberate or (op.bad_inputs and op.fresh is None) for op in path)
+        if multiplied(path) or not all(handed_on):
+            return False
+        given = [o for op in path for o in op.bad_inputs if o.source is None or o.is_a_mask]
+        if any(o.is_a_mask for o in given) and any(n.posinf for n in arrived):
+            return False  # what is forbidden stays -inf
+        return all(o.is_a_mask or looks_like_mask(o.numbers) for o in given)
 
 
 def _bad_of(trouble: Trouble, again: Again) -> tuple[list[torch.Tensor], bool]:

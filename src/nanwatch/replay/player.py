@@ -24,6 +24,7 @@ from nanwatch.replay.tracer import OpTracer, measurable
 from nanwatch.replay.untouched import Untouched
 from nanwatch.tensors import is_finite
 from nanwatch.watching.about_models import leaves_of
+from nanwatch.watching.given_gradients import judged, seeds_of
 from nanwatch.watching.randomness import put_state
 from nanwatch.watching.ranks import NeedsOtherRanks, is_sharded
 from nanwatch.watching.storages import key_of
@@ -230,11 +231,13 @@ class Player:
 
     def _backward(self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         tensors = list(tensors_in(args[0] if args else kwargs.get("tensors")))
-        given = args[1] if len(args) > 1 else kwargs.get("grad_tensors")
-        seeds = None if given is None else list(tensors_in(given)) or None
+        seeds = seeds_of(args, kwargs, tensors)
         if self._without_scale and entry.unscaled is not None:
-            tensors, seeds = [self._stand_in(entry.unscaled)], None
-        self._again.losses += [self._stand_in(entry.unscaled)] if entry.unscaled is not None else tensors
+            tensors, seeds = [self._stand_in(entry.unscaled)], [None]
+        if entry.unscaled is not None:
+            self._again.losses.append(self._stand_in(entry.unscaled))
+        else:
+            self._again.losses += map(judged, tensors, seeds)
         wanted = list(tensors_in(kwargs.get("inputs"))) or leaves_of(tensors)
         wanted = list({id(t): t for t in wanted}.values())
         if not wanted:

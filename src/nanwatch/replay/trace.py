@@ -194,7 +194,8 @@ class Trace:
             if index in seen or index not in self.ops:
                 continue
             seen.add(index)
-            waiting += [o.source for o in self.ops[index].bad_inputs if o.source is not None]
+            given = [o for o in self.ops[index].bad_inputs if not o.is_a_mask]
+            waiting += [o.source for o in given if o.source is not None]
         return [self.ops[i] for i in sorted(seen)]
 
     def readers(self, index: int) -> list[Op]:

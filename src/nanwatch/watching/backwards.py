@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,7 +11,8 @@ from nanwatch.tensors import is_finite
 from nanwatch.tensors.plain_dispatch import plain_dispatch
 from nanwatch.tensors.rows import PLAIN_TYPES
 from nanwatch.watching.about_models import leaves_of
-from nanwatch.watching.sentinel import weights_of
+from nanwatch.watching.given_gradients import judged, seeds_of
+from nanwatch.watching.sentinel import Verdict, weights_of
 from nanwatch.watching.tape import Entry, tensors_in
 
 if TYPE_CHECKING:
@@ -29,9 +31,8 @@ class Backwards:
         watcher = self._watcher
         if self.under_way is not None:
             return None  # inside another one, which makes a checkpointed part again: no loss of its own
-        watcher.outputs.pending = None
-        if watcher.outputs.trial is not None:
-            watcher.outputs.judge_trial()
+        if watcher.outputs.pending is not None or watcher.outputs.trial is not None:
+            watcher.outputs.backward_begins()
         if not watcher.has_backward:
             watcher.has_backward = True
             if watcher.now.number and watcher.updates.optimizers and watcher.updates.last is None:
@@ -49,9 +50,12 @@ class Backwards:
             entry = self.under_way = watcher.recorder.backward_begins(call, args, kwargs, frame)
             losses = list(tensors_in(args[0] if args else kwargs.get("tensors")))
             entry.unscaled = self._unscaled(losses[-1], kwargs) if losses else None
-            judged = [entry.unscaled] if entry.unscaled is not None else losses
-            entry.judged = [_value_of(loss) for loss in judged]
+            unscaled = [entry.unscaled] if entry.unscaled is not None else losses
+            entry.judged = [_value_of(loss) for loss in unscaled]
             watcher.now.losses += entry.judged
+            given = args[1] if len(args) > 1 else kwargs.get("grad_tensors")
+            if given is not None and entry.unscaled is None:
+                watcher.now.given += zip(entry.judged, seeds_of(args, kwargs, losses), strict=True)
             watcher.now.leaves = leaves_of(losses) if not watcher.training else []
         return was, entry
 
@@ -64,6 +68,7 @@ class Backwards:
         watcher.event("discarded")
         now = watcher.now
         now.losses.clear()
+        now.given.clear()
         now.clipping.clear()
         now.clipped_by_value = False
         watcher.recorder.forget_what_was_differentiated()
@@ -100,6 +105,27 @@ class Backwards:
                 self._judge_without_optimizer()
             watcher.listen()
 
+    def judge(
+        self, gradients: list[torch.Tensor], norm: torch.Tensor | None, confirm: bool = True
+    ) -> Verdict:
+        """The losses since the last update, and these gradients of theirs, on the host."""
+        watcher, now = self._watcher, self._watcher.now
+        verdict = watcher.host.judge(now.losses, gradients, norm, confirm)
+        if verdict.bad == "loss" and now.given:
+            self.leave_masks_out(judged)
+            verdict = watcher.host.judge(now.losses, gradients, norm, confirm)
+        return verdict
+
+    def leave_masks_out(self, how: Callable[[torch.Tensor, torch.Tensor | None], torch.Tensor]) -> None:
+        """Of what was differentiated with a given gradient: the infinities that nothing is trained with."""
+        now = self._watcher.now
+        left = {id(value): how(value, seed) for value, seed in now.given}
+        now.given.clear()
+        now.losses = [left.get(id(loss), loss) for loss in now.losses]
+        for entry in self._watcher.recorder.tape.entries:
+            if entry.judged:
+                entry.judged = [left.get(id(loss), loss) for loss in entry.judged]
+
     def _judge_without_optimizer(self) -> None:
         """Nobody has stepped an optimizer yet: the program may update its weights by hand."""
         watcher = self._watcher
@@ -110,7 +136,7 @@ class Backwards:
             watcher.trained[0, 0] = True  # it only has not stepped yet: judged when it does
             return
         gradients = [p.grad for p in leaves if p.grad is not None]
-        watcher.now.verdict = watcher.host.judge(watcher.now.losses, gradients, None)
+        watcher.now.verdict = self.judge(gradients, None)
         if watcher.now.verdict.bad is not None:
             bad = [("gradient", g) for g in gradients if not is_finite(g)]
             watcher.trouble(watcher.now.verdict.bad, watcher.bad_losses() + bad, prevented=False)

@@ -66,7 +66,7 @@ class Closures:
         watcher = self._watcher
         if not watcher.recorder.tape.backwards:
             return False
-        return watcher.host.judge(watcher.now.losses, gradients_of(optimizer), None).bad is not None
+        return watcher.backwards.judge(gradients_of(optimizer), None).bad is not None
 
     def _judged(self, closure: Callable[..., Any], optimizer: Optimizer) -> Callable[..., Any]:
         run = self._watcher.shield.run

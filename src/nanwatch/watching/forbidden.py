@@ -1,8 +1,50 @@
-"""Infinities that a program keeps in its weights on purpose: what a CRF forbids is a score of -inf."""
+"""What a program keeps in its weights on purpose: a score of -inf for what a CRF forbids, NaN in a row that
+nobody may read, memory that is not filled yet."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
+
 import torch
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from nanwatch.tensors import is_finite, norms_by_device
+from nanwatch.tensors.rows import PLAIN_TYPES
+
+_bad_at_first = WeakTensorKeyDictionary()
+"""A weight or buffer that was not finite before the first update -> where it was not."""
+
+
+def note_before_training(tensors: Iterable[torch.Tensor]) -> None:
+    """Before the first update: one pass over them. What nothing reads may stay as bad as it is then; what is
+    read shows in the loss."""
+    plain = [t for t in tensors if _is_plain(t)]
+    if all(map(math.isfinite, map(float, norms_by_device([t.detach() for t in plain])))):
+        return
+    for tensor in plain:
+        if not is_finite(tensor) and tensor not in _bad_at_first:
+            _bad_at_first[tensor] = ~torch.isfinite(tensor.detach())
+
+
+def forget() -> None:
+    """The session is over."""
+    _bad_at_first.clear()
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    if type(tensor) not in PLAIN_TYPES or tensor.layout is not torch.strided or tensor.is_meta:
+        return False
+    return tensor.is_floating_point() and not (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
+def was_so_before(tensor: torch.Tensor) -> bool:
+    """Whether it is bad only where a weight of its shape, of which it is a copy, was before any update."""
+    places = [place for place in list(_bad_at_first.values()) if place.shape == tensor.shape]
+    if not places or not tensor.is_floating_point():
+        return False
+    bad = ~torch.isfinite(tensor.detach())
+    return any(not bool((bad & ~place.to(bad.device)).any()) for place in places)
 
 
 def was_infinite_before(weight: torch.Tensor) -> bool:

@@ -120,6 +120,7 @@ class _FollowingTransforms:
         self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: Any
     ) -> tuple[Entry, Handler | None] | None:
         program = self._program
+        program.transform_begins()
         entry: Entry | None = program.apply_begins(function, args, kwargs, frame)
         if entry is None:
             return None
@@ -150,7 +151,7 @@ class _FollowingTransforms:
         if derivative and not self._program.updates.optimizers:
             self._program.backwards.grad_done(outputs)  # else it is judged when an optimizer uses it
         elif ran_a_model and not self._program.updates.optimizers:
-            self._program.transformed(outputs)
+            self._program.transformed(entry, outputs)
 
 
 def _with_swapped_weights(ours: Callable[[], bool], program: Watcher, original: Any) -> Any:

@@ -8,6 +8,7 @@ import torch
 from torch.optim import Optimizer
 
 from nanwatch.messages import say
+from nanwatch.watching.given_gradients import sum_trained_on
 from nanwatch.watching.late_statistics import LateStatistics
 from nanwatch.watching.module_state import put_state_back
 from nanwatch.watching.of_the_batch import of_the_batch
@@ -46,6 +47,8 @@ class LateVerdicts:
         self.act_on_those_that_came(False)
         watcher, now = self._watcher, self._watcher.now
         now.verdict_is_late = True
+        if now.given:
+            watcher.backwards.leave_masks_out(sum_trained_on)
         self._device.guard(
             optimizer,
             now.number,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from itertools import dropwhile
 from types import FrameType
@@ -16,6 +16,7 @@ from torch import nn
 
 from nanwatch.messages import say
 from nanwatch.watching.contents import after_the_call, contents_of, free_variables, holds, renewed
+from nanwatch.watching.given_to_a_step import given_to_a_step
 from nanwatch.watching.let_go import are_too_much, let_go, note_large, use_again
 from nanwatch.watching.module_state import (
     MOST_LOOKS,
@@ -64,6 +65,8 @@ class Known:
     has_weights: bool = True
     is_learned_from: bool = False
     """What it returned could be differentiated, once at least."""
+    tries_weights: bool = False
+    """The program has set others after it saw what came of some, and differentiates nothing."""
     draws_from_numpy: bool = False
     overwrites: bool = False
     """It has changed what it was given."""
@@ -159,6 +162,10 @@ class Recorder:
                 return True
         return any(id(gradient) in self.tape.made for gradient in gradients)
 
+    def given_to(self, step: int) -> dict[Hashable, float]:
+        """What the program has given the step that has just been made; nothing is known of others."""
+        return given_to_a_step(self.tape) if self.tape.step == step else {}
+
     def remember(self, tapes: int, late: int) -> None:
         """Keep the last `tapes` finished tapes, and before them those of steps that may be asked about late,
         at most so many."""
@@ -199,6 +206,7 @@ class Recorder:
     def _sets(self, stack: Stack, tensor: Any, value: Any = None) -> None:
         """The `.data` of a tensor anew, or another of its attributes."""
         self.tape.unlisted.add(stack)
+        self.tape.sets[id(tensor)] = len(self.tape.entries)
         if self.on_write is not None:
             self.on_write(stack, tensor, value)
 

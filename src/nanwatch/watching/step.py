@@ -26,6 +26,8 @@ class Step:
     """The pass over the data that the last batch belongs to."""
     events: list[str] = field(default_factory=list)
     losses: list[torch.Tensor] = field(default_factory=list)
+    given: list[tuple[torch.Tensor, torch.Tensor | None]] = field(default_factory=list)
+    """Those of the losses that were differentiated with a gradient of the program's, and that gradient."""
     unscaled: dict[int, torch.Tensor] = field(default_factory=dict)
     """id of a loss that a GradScaler has multiplied -> the loss before."""
     leaves: list[torch.Tensor] = field(default_factory=list)

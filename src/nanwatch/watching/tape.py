@@ -206,6 +206,8 @@ class Tape:
         """Calls that were differentiated have been left out."""
         self.unlisted: set[Stack] = set()
         """Where the program changed something, or called a module, and no entry tells of it."""
+        self.sets: dict[int, int] = {}
+        """id of a tensor whose `.data`, or another attribute, the program has set -> after which entry."""
         self.changes_buffers = False
         """Some entry changes buffers of its module."""
         self.slim = False

@@ -16,7 +16,7 @@ from nanwatch.tensors import is_finite
 from nanwatch.watching.aftermath import Aftermath
 from nanwatch.watching.clips import Clips
 from nanwatch.watching.closures import Closures, closure_among
-from nanwatch.watching.forbidden import was_infinite_before
+from nanwatch.watching.forbidden import note_before_training, was_infinite_before, was_so_before
 from nanwatch.watching.held_back import Copies, EmptyGroups, held_back, replace_by_zero
 from nanwatch.watching.lasting_state import Damage, LastingState
 from nanwatch.watching.late_verdicts import LateVerdicts
@@ -126,8 +126,8 @@ class Updates:
             self.made(optimizer)
             late = LATE_STEPS if on_device else 0
             watcher.recorder.remember(max(1, min(4, len(self.optimizers))), late)
-            if id(optimizer) not in self._made and self.holds_back:
-                self.aftermath.first_update(optimizer)
+            if id(optimizer) not in self._made:
+                self._before_the_first_update(optimizer)
         now.updating = True
         self.stack = take_stack(frame)
         self._rates = tuple([group.get("lr") for group in optimizer.param_groups])
@@ -141,6 +141,13 @@ class Updates:
             self._judge(optimizer, on_device)
         watcher.trace_the_update()
         return replaced
+
+    def _before_the_first_update(self, optimizer: Optimizer) -> None:
+        if self.holds_back:
+            self.aftermath.first_update(optimizer)
+        models = [e.call for e in self._watcher.recorder.tape.entries if isinstance(e.call, nn.Module)]
+        buffers = [buffer for model in models for buffer in model.buffers()]
+        note_before_training([*weights_of(optimizer), *buffers])
 
     def _is_inside_a_skipped_one(self, optimizer: Optimizer, frame: Any) -> bool:
         """Whether an optimizer that is held back, or whose closure went bad, calls this one to make its
@@ -235,7 +242,7 @@ class Updates:
         gradients = [] if checked else gradients_of(optimizer)
         confirm = checked or not step.clipped_by_value
         norm = None if step.clip is None else self.clips.norm_for(optimizer)
-        verdict = self._watcher.host.judge(step.losses, gradients, norm, confirm)
+        verdict = self._watcher.backwards.judge(gradients, norm, confirm)
         if checked and verdict.bad is None and not step.closure and found_inf(optimizer):
             verdict = verdict._replace(bad="overflow", grad_norm=None)
         if damage is not None and verdict.bad is None:
@@ -369,7 +376,8 @@ class Updates:
         optimizer = self.last.optimizer() if self.last is not None else None
         if optimizer is None:
             return
-        bad = [p for p in weights_of(optimizer) if not is_finite(p) and not was_infinite_before(p)]
+        bad = [p for p in weights_of(optimizer) if not is_finite(p)]
+        bad = [p for p in bad if not was_infinite_before(p) and not was_so_before(p)]
         if bad:
             sinks = [("parameter", p.detach()) for p in bad]
             self._went_bad(optimizer, sinks, say("watch.seen_at_the_end"))

@@ -289,15 +289,14 @@ class Watcher:
     ) -> Entry:
         recorder = self.recorder
         outputs = self.outputs
-        if outputs.pending is not None:
-            outputs.judge_pending()
-        if outputs.trial is not None:
-            outputs.judge_trial()
+        if outputs.pending is not None or outputs.trial is not None:
+            outputs.module_called(module, args, kwargs)
         if recorder.on_write is not None:
             self.updates.aftermath.module_called(module, args, kwargs)
         training = self.updates.last is not None or self._is_training(module)
         self.lockstep.note(module)
-        if not training and not self._called_by_name.goes_on(module, frame) and self.now.model_returned:
+        anew = not training and not self._called_by_name.goes_on(module, frame)
+        if anew and self.now.model_returned and outputs.trial is None:
             self.finish_step(self.now.verdict)
         self.stand_aside()
         if not recorder.known_of(module).looked_at:
@@ -365,7 +364,7 @@ class Watcher:
         if self.live is not None and self.live.active:
             self.live.after_root = True
         if not any(t.requires_grad for t, _ in entry.made):
-            self.outputs.judge(entry, outputs, may_be_a_trial=self.has_backward)
+            self.outputs.judge(entry, outputs, in_training=self.has_backward)
             if self.outputs.trial is None:
                 entry.let_model_go()
             self.recorder.forget_plain_calls()
@@ -386,16 +385,20 @@ class Watcher:
 
     # Transforms of torch.func
 
-    def transformed(self, outputs: Any) -> None:
+    def transform_begins(self) -> None:
+        if self.outputs.trial is not None and not self.inside:
+            self.outputs.judge_trial()
+            self.listen()
+
+    def transformed(self, entry: Entry, outputs: Any) -> None:
         """Models under `vmap`, in a program that trains nothing: what comes of them is judged as if the
         transform were a model."""
         made = list(tensors_in(outputs))
         if self.training or not self.outside.listening or any(t.requires_grad for t in made):
             return
-        bad = [("output", t) for t in made if not is_finite(t)]
+        bad = [t for t in made if not is_finite(t)]
         if bad:
-            self.trouble("output", bad)
-            self.listen()
+            self.outputs.leave_to_the_program(entry, bad)
         else:
             self.finish_step(self.now.verdict)
 
