@@ -164,7 +164,6 @@ def test_a_program_that_reads_what_it_has_saved_gets_it(
         model.load_state_dict(loaded)
         with torch.no_grad():
             model(torch.ones(1, 3))
-        session.close()
     assert not path.exists() and "what is read now is" in capsys.readouterr().err
     (incident,) = session.incidents
     assert incident.phase == "weights" and incident.seen_in == "output"

@@ -31,14 +31,13 @@ class Lookup(nn.Module):
 
 
 def test_it_is_a_weight_with_a_name(watch: Watch) -> None:
-    session = watch()
+    watch()
     bytes_of = bytearray(b"\xff" * 64)
     good = torch.ones(4, 4)
     attached = torch.frombuffer(bytes_of, dtype=torch.float32).view(4, 4)
     model = nn.Sequential(nn.Linear(4, 4), Lookup(Tables([good, attached])))
     with torch.no_grad(), pytest.raises(nanwatch.NonFiniteError) as stopped:
         model(torch.ones(2, 4))
-        session.close()
     incident = stopped.value.incident
     assert (incident.phase, incident.birth.op, incident.birth.module) == ("weights", None, "1")
     assert incident.birth.outputs[0].name == "1.tables.up.1"
@@ -55,10 +54,9 @@ def test_what_the_model_keeps_for_itself_is_no_weight(watch: Watch) -> None:
             self.cache = x + 1
             return self.cache
 
-    session = watch()
+    watch()
     with torch.no_grad(), pytest.raises(nanwatch.NonFiniteError) as stopped:
         Keeps()(torch.full((2, 2), float("nan")))
-        session.close()
     assert stopped.value.incident.phase == "data"
 
 

@@ -31,7 +31,6 @@ def test_what_was_exported_is_judged_and_its_op_found(watch: Watch) -> None:
         image = torch.rand(2, 1, 6, 6)
         image[1] = 0.0
         served(image)
-        session.close()
     (incident,) = session.incidents
     assert (incident.birth.op, incident.birth.samples) == ("aten.div.Tensor", (1,))
     assert incident.cause.id == "divide-by-zero"

@@ -121,7 +121,7 @@ WITH_OTHER_WEIGHTS_SINCE = [weights_that_went_bad_with_it, members_of_an_ensembl
 @pytest.mark.parametrize("options", [{}, WITHOUT_AUDIT], ids=["audit", "replay"])
 @pytest.mark.parametrize("play", BAD)
 def test_it_is_found(play: Callable[[Any], None], options: dict[str, Any], watch: Any) -> None:
-    session = watch(explain=False, **options)
+    session = watch(explain=False, patient=True, **options)
     with pytest.raises(nanwatch.NonFiniteError), torch.no_grad():
         play(Logarithm())
         session.close()
@@ -189,7 +189,7 @@ def test_the_program_knows(
 ) -> None:
     if gradients and play is random_search:
         pytest.skip("torch refuses to change a weight in place")
-    session = watch(explain=False, **options)
+    session = watch(explain=False, patient=True, **options)
     with torch.set_grad_enabled(gradients):
         play(Logarithm())
     session.close()
@@ -197,7 +197,7 @@ def test_the_program_knows(
 
 
 def test_with_zeros_for_bad_values_the_program_gets_those_at_once(watch: Any) -> None:
-    session = watch(explain=False, policy="zero")
+    session = watch(explain=False, patient=True, policy="zero")
     with torch.no_grad():
         made = Logarithm()(ROWS)
     assert bool(made.isfinite().all())
@@ -205,7 +205,7 @@ def test_with_zeros_for_bad_values_the_program_gets_those_at_once(watch: Any) ->
 
 
 def test_a_distribution_that_refuses_its_logits_does_not_speak_for_the_program(watch: Any) -> None:
-    session = watch(explain=False)
+    session = watch(explain=False, patient=True)
     with torch.no_grad(), pytest.raises(ValueError):
         torch.distributions.Categorical(logits=Logarithm()(ROWS), validate_args=True)
     with pytest.raises(nanwatch.NonFiniteError):
@@ -229,7 +229,7 @@ class Scores(nn.Module):
 
 @pytest.mark.parametrize("options", [{}, WITHOUT_AUDIT], ids=["audit", "replay"])
 def test_a_bias_of_minus_infinity_forbids(options: dict[str, Any], watch: Any) -> None:
-    session = watch(explain=False, **options)
+    session = watch(explain=False, patient=True, **options)
     with torch.no_grad():
         Scores()(torch.randn(2, 3)).argmax(-1)
     session.close()
@@ -239,7 +239,7 @@ def test_a_bias_of_minus_infinity_forbids(options: dict[str, Any], watch: Any) -
 @pytest.mark.parametrize("options", [{}, WITHOUT_AUDIT], ids=["audit", "replay"])
 @pytest.mark.parametrize("where", ["body.bias", "head.weight", "+inf"])
 def test_other_infinities_in_weights_are_found(where: str, options: dict[str, Any], watch: Any) -> None:
-    session = watch(explain=False, **options)
+    session = watch(explain=False, patient=True, **options)
     model = Scores(torch.inf if where == "+inf" else 0.0)
     if where != "+inf":
         model.get_parameter(where).data.view(-1)[1] = -torch.inf
@@ -250,7 +250,7 @@ def test_other_infinities_in_weights_are_found(where: str, options: dict[str, An
 
 
 def test_an_update_that_makes_a_bias_infinite_is_found(watch: Any) -> None:
-    watch(explain=False, **WITHOUT_AUDIT)
+    watch(explain=False, patient=True, **WITHOUT_AUDIT)
     model = Scores(-3e38)
     optimizer = torch.optim.SGD([model.head.bias], lr=1e38)
     model(torch.zeros(2, 3))[:, 2].div(2).mean().backward()

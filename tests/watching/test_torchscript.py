@@ -82,4 +82,3 @@ def test_a_frozen_model_is_followed(watch: Watch) -> None:
         assert not session.watcher.shield.broken
         with pytest.raises(nanwatch.NonFiniteError):
             model(torch.full((1, 2), torch.nan))
-            session.close()

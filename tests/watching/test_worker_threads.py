@@ -57,10 +57,9 @@ class Root(nn.Module):
 def test_a_birth_in_a_worker_is_named(
     watch: Watch, pool: ThreadPoolExecutor, audit: dict[str, float]
 ) -> None:
-    session = watch(explain=False, **audit)
+    watch(explain=False, **audit)
     with torch.no_grad(), pytest.raises(nanwatch.NonFiniteError) as stopped:
         Root(pool)(torch.ones(4, 4))
-        session.close()
     incident = stopped.value.incident
     assert (incident.phase, incident.birth.op, incident.birth.module) == (
         "forward",

@@ -78,7 +78,9 @@ class Session:
         early_warning: bool = True,
         gate: bool = True,
         kept: tuple[Any, ...] = (),
+        patient: bool = False,
     ) -> None:
+        """`patient`: a program that nobody has changed may deal with what its models return itself."""
         self.policy = policy_of(policy)
         self.decisions = Decisions(self.policy)
         self.explain = explain
@@ -107,6 +109,7 @@ class Session:
         )
         self.watcher.go_back = self._go_back
         self.watcher.outputs.at_once = self.policy.replace_by_zero
+        self.watcher.outputs.patient = patient
         if self.precautions is not None:
             self.precautions.join_ranks(self.watcher, tells_why=self.rank != 0)
         if self.precautions is not None and self.policy.rollbacks:
@@ -438,7 +441,7 @@ OPTIONS: dict[str, Callable[[str, str, Any], object]] = {
     "audit_seconds": arguments.number,
     "audit_share": arguments.number,
     "snapshot_every": functools.partial(arguments.whole_number, least=1),
-    **dict.fromkeys(("explain", "checklist", "early_warning", "gate"), arguments.yes_or_no),
+    **dict.fromkeys(("explain", "checklist", "early_warning", "gate", "patient"), arguments.yes_or_no),
 }
 """Of `watch`, besides those it names -> what looks at the value."""
 

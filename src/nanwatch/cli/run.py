@@ -206,6 +206,7 @@ def run_watched(program: Program, options: Options) -> int:
         checklist=options.checklist,
         early_warning=options.early_warning,
         gate=options.gate,
+        patient=True,
         **given,
     )
     code, error = _run(program, session)

@@ -39,6 +39,9 @@ class Outputs:
         self._watcher = watcher
         self.at_once = False
         """What is bad is not left to the program, but replaced before it gets it."""
+        self.patient = False
+        """A program that only infers may deal with what its model returns, until its next call; else a bad
+        call does not return."""
         self.pending: tuple[Entry, Any] | None = None
         """What a model returned with gradients on, in a program that has not differentiated anything yet."""
         self.trial: Trial | None = None
@@ -113,7 +116,7 @@ class Outputs:
             given = set(map(key_of, given_to(entry)))
             bad = [t for t in bad if key_of(t) not in given]  # handed back: it is none of the model's
         collected = bool(bad) and watcher.updates.holds_back and entry.training and bool(entry.buffers)
-        if bad and (collected or self.at_once):
+        if bad and (collected or self.at_once or not (self.patient or watcher.has_backward)):
             self._is_bad(bad, say("watch.not_collected") if collected else "")
             if collected:
                 put_state_back([entry])
