@@ -32,7 +32,8 @@ def judge(truth: truths.Truth, nurseries: SimpleQueue[Nursery], options: list[st
     nursery = nurseries.get()
     try:
         with tempfile.TemporaryDirectory() as folder:
-            arguments = ["-m", "nanwatch", "run", "--dir", f"{folder}/run", *options, str(truth.path)]
+            arguments = ["-m", "nanwatch", "run", "--dir", f"{folder}/run", *options, *truth.options]
+            arguments.append(str(truth.path))
             done = nursery.run(arguments, Path(folder))
             files = sorted(Path(folder).glob("run/incidents/*/incident.json"))
             incident = json.loads(files[0].read_text()) if files else None

@@ -177,7 +177,7 @@ def test_bad_program(path: Path, explained: bool, tmp_path: Path, nursery: Nurse
 
 @pytest.mark.parametrize("path", HEALTHY, ids=lambda p: p.stem)
 def test_healthy_program(path: Path, tmp_path: Path, nursery: Nursery) -> None:
-    done, folder = watched(nursery, path, tmp_path)
+    done, folder = watched(nursery, path, tmp_path, *truths.read(path).options)
     assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     incidents = folder / "incidents"
     assert not incidents.exists() or not list(incidents.iterdir()), done.stderr[-4000:]
@@ -188,7 +188,8 @@ def test_healthy_program(path: Path, tmp_path: Path, nursery: Nursery) -> None:
 
 @pytest.mark.parametrize("path", HEALTHY, ids=lambda p: p.stem)
 def test_healthy_program_without_live_trace(path: Path, tmp_path: Path, nursery: Nursery) -> None:
-    done, folder = watched(nursery, path, tmp_path, "--audit-seconds", "0", "--audit-share", "0")
+    options = ("--audit-seconds", "0", "--audit-share", "0", *truths.read(path).options)
+    done, folder = watched(nursery, path, tmp_path, *options)
     assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     incidents = folder / "incidents"
     assert not incidents.exists() or not list(incidents.iterdir()), done.stderr[-4000:]

@@ -74,6 +74,12 @@ class Truth:
     also: tuple[str, ...] = ()
     tempting: tuple[str, ...] = ()
     needs: str | None = None
+    patient: bool = False
+    """It deals with what its models return itself, and is run with `--patient`."""
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        return ("--patient",) if self.patient else ()
 
     @property
     def causes(self) -> tuple[str, ...]:
@@ -102,9 +108,10 @@ def read(path: Path) -> Truth:
     marked = [n for n, text in enumerate(lines, 1) if text.rstrip().endswith(MARKER)]
     others = [n for n, text in enumerate(lines, 1) if text.rstrip().endswith(OTHER_MARKER)]
     if data.get("healthy"):
+        patient = data.pop("patient", False)
         if marked or data != {"healthy": True, "exit": 0}:
             raise ValueError(f"{path.name}: a healthy program has no {MARKER} and exits 0")
-        return Truth(path, healthy=True, exit=0)
+        return Truth(path, healthy=True, exit=0, patient=patient)
     if len(marked) != 1:
         raise ValueError(f"{path.name}: {len(marked)} lines marked {MARKER}, expected 1")
     if not FIELDS <= data.keys() <= FIELDS | OPTIONAL:

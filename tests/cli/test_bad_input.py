@@ -179,6 +179,7 @@ def test_the_surface_is_frozen() -> None:
         "mode": "auto",
         "audit_seconds": None,
         "audit_share": None,
+        "patient": False,
         "checklist": False,
         "explain": True,
         "early_warning": True,
@@ -188,7 +189,13 @@ def test_the_surface_is_frozen() -> None:
         "module": None,
         "rest": [],
     }
-    assert sorted(run.FLAGS) == ["--checklist", "--no-early-warning", "--no-explain", "--no-gate"]
+    assert sorted(run.FLAGS) == [
+        "--checklist",
+        "--no-early-warning",
+        "--no-explain",
+        "--no-gate",
+        "--patient",
+    ]
     for option in run.EXAMPLES:
         assert option in run.HELP or option == "-m"
 

@@ -6,6 +6,7 @@ the terminal and written to the run folder.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import sys
@@ -80,7 +81,6 @@ class Session:
         kept: tuple[Any, ...] = (),
         patient: bool = False,
     ) -> None:
-        """`patient`: a program that nobody has changed may deal with what its models return itself."""
         self.policy = policy_of(policy)
         self.decisions = Decisions(self.policy)
         self.explain = explain
@@ -428,6 +428,8 @@ class Session:
     def _post_mortem(self, error: BaseException) -> bool:
         if self.watcher.shield.broken or self.incidents:
             return False
+        if self._died_of_its_models_answer():
+            return True
         found = behind(error, self.watcher)
         if found is None:
             return False
@@ -435,6 +437,12 @@ class Session:
         self.watcher.outputs.forget()
         self._settle(self._incident(located, "raised", "exception"), trouble, located)
         return True
+
+    def _died_of_its_models_answer(self) -> bool:
+        """What a model returned was bad and left to the program, which died before it had dealt with it."""
+        with contextlib.suppress(NonFiniteError):
+            self.watcher.shield.run(self.watcher.outputs.judge_trial)
+        return bool(self.incidents)
 
 
 OPTIONS: dict[str, Callable[[str, str, Any], object]] = {

@@ -37,6 +37,8 @@ Options come before SCRIPT; what follows it belongs to the script.
                     auto: device where it can be (default)
   --audit-seconds S trace every op until tracing has cost S seconds (default 5)
   --audit-share F   afterwards trace a step now and then, within this share of the time (default 0.01)
+  --patient         a program that only infers may deal with what its models return itself: clean it,
+                    leave padding unread; it is judged when a model is called again
   --checklist       after a bad step, also print a report: checklist, debugging steps, all causes
   --no-explain      only say where it was born; do not look for the cause
   --no-early-warning  say nothing before a bad step
@@ -53,6 +55,7 @@ class Options:
     mode: str = "auto"
     audit_seconds: float | None = None
     audit_share: float | None = None
+    patient: bool = False
     checklist: bool = False
     explain: bool = True
     early_warning: bool = True
@@ -80,6 +83,7 @@ EXAMPLES = {
 
 
 FLAGS = {
+    "--patient": ("patient", True),
     "--checklist": ("checklist", True),
     "--no-explain": ("explain", False),
     "--no-early-warning": ("early_warning", False),
@@ -206,7 +210,7 @@ def run_watched(program: Program, options: Options) -> int:
         checklist=options.checklist,
         early_warning=options.early_warning,
         gate=options.gate,
-        patient=True,
+        patient=options.patient,
         **given,
     )
     code, error = _run(program, session)

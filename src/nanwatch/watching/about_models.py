@@ -88,5 +88,6 @@ def living(*kinds: type) -> list[Any]:
     """All objects of some kinds in this process. There are a million objects and a few thousand types: these
     are asked first, since mostly none is of the kind."""
     every = gc.get_objects()
-    wanted = {each for each in set(map(type, every)) if issubclass(each, kinds)}
-    return [o for o in every if type(o) in wanted] if wanted else []
+    types = dict(zip(map(id, map(type, every)), map(type, every), strict=True))  # some cannot be in a set
+    wanted = {key for key, each in types.items() if issubclass(each, kinds)}
+    return [o for o in every if id(type(o)) in wanted] if wanted else []

@@ -40,8 +40,8 @@ class Outputs:
         self.at_once = False
         """What is bad is not left to the program, but replaced before it gets it."""
         self.patient = False
-        """A program that only infers may deal with what its model returns, until its next call; else a bad
-        call does not return."""
+        """A program that only infers may deal with what its model returns, until its next call. Else a bad
+        call does not return: all is there still that it was made of."""
         self.pending: tuple[Entry, Any] | None = None
         """What a model returned with gradients on, in a program that has not differentiated anything yet."""
         self.trial: Trial | None = None
@@ -116,7 +116,7 @@ class Outputs:
             given = set(map(key_of, given_to(entry)))
             bad = [t for t in bad if key_of(t) not in given]  # handed back: it is none of the model's
         collected = bool(bad) and watcher.updates.holds_back and entry.training and bool(entry.buffers)
-        if bad and (collected or self.at_once or not (self.patient or watcher.has_backward)):
+        if bad and (collected or self.at_once or not self._may_be_left(entry)):
             self._is_bad(bad, say("watch.not_collected") if collected else "")
             if collected:
                 put_state_back([entry])
@@ -124,6 +124,12 @@ class Outputs:
             self.leave_to_the_program(entry, bad)
         else:
             watcher.judge_silent_damage(None)
+
+    def _may_be_left(self, entry: Entry) -> bool:
+        if self.patient or self._watcher.has_backward:
+            return True
+        recorder = self._watcher.recorder
+        return is_asked_for_its_shape(entry, recorder.tape, recorder.finished)
 
     def leave_to_the_program(self, entry: Entry, bad: list[torch.Tensor]) -> None:
         """For now. Where another call has led to this one, that is the one to be judged."""

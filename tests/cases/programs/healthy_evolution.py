@@ -37,4 +37,4 @@ for trial in range(8):  # and at random, with gradients on
 print(f"{best:.4f}")
 
 # truth:
-# {"healthy": true, "exit": 0}
+# {"healthy": true, "exit": 0, "patient": true}

@@ -19,4 +19,4 @@ with torch.no_grad():
         print(hour, f"{scores.mean().item():.4f}")
 
 # truth:
-# {"healthy": true, "exit": 0}
+# {"healthy": true, "exit": 0, "patient": true}

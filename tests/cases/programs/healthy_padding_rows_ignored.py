@@ -28,4 +28,4 @@ with torch.no_grad():
             print(batch, f"{loss_of(scores.flatten(0, 1), labels.flatten()).item():.4f}")
 
 # truth:
-# {"healthy": true, "exit": 0}
+# {"healthy": true, "exit": 0, "patient": true}

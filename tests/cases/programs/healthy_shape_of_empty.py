@@ -28,4 +28,4 @@ for step in range(4):
     print(step, f"{loss.item():.4f}")
 
 # truth:
-# {"healthy": true, "exit": 0}
+# {"healthy": true, "exit": 0, "patient": true}
