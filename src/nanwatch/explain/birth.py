@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from nanwatch.replay.fresh import readable
 from nanwatch.replay.op_facts import op_facts, output_tensors
 from nanwatch.replay.trace import Op
 from nanwatch.replay.tracer import measurable
@@ -91,7 +92,7 @@ class BirthOp:
         if self.op.born is not None and self.op.born.shape == self.output.shape:
             return self.op.born
         output = self.output.detach()
-        return ~torch.isfinite(output.float() if output.dtype in FLOAT8 else output)
+        return ~torch.isfinite(readable(output))
 
     @property
     def dtype(self) -> torch.dtype | None:

@@ -102,8 +102,8 @@ def _only_prepares(op: Op, saved: set[int | None]) -> bool:
 def _let_in(trace: Trace, first: Blame) -> Blame:
     """A NaN that the forward pass handed on from call to call, and that only the loss did not look at (rows
     that it ignores), comes in where the first derivative is multiplied with it: what made it is to blame. Not
-    so where the very call that made it is differentiated: `where(x > 0, x.sqrt(), 0)`. NaN in a weight, in
-    rows that the loss leaves out, was there before."""
+    so where the very call that made it is differentiated, or the program has discarded it itself:
+    `where(x > 0, x.sqrt() / 2, 0)`. NaN in a weight, in rows that the loss leaves out, was there before."""
     if first.op.makes_nan:
         return first
     sources = [o.source for o in first.op.bad_inputs if o.numbers.nan and o.source is not None]
@@ -116,7 +116,23 @@ def _let_in(trace: Trace, first: Blame) -> Blame:
     if not births:
         return first
     birth = min(births, key=_age)
-    return first if birth.op.stack == first.op.stack else birth
+    return first if birth.op.stack == first.op.stack or _is_discarded(trace, birth.op) else birth
+
+
+def _is_discarded(trace: Trace, birth: Op) -> bool:
+    """Whether an op that chooses place by place was given the NaN that came of this one, and took something
+    else."""
+    carriers = {birth.index}
+    for op in trace.ops.values():
+        if any(o.source in carriers for o in op.bad_inputs):
+            if op.bad_outputs:
+                carriers.add(op.index)
+            elif op.name.split(".")[1] in CHOOSES:
+                return True
+    return False
+
+
+CHOOSES = frozenset(("where", "masked_fill", "masked_fill_", "nan_to_num", "nan_to_num_"))
 
 
 def _is_written_down(op: Op) -> bool:

@@ -36,11 +36,16 @@ def is_pointwise(function: Any) -> bool:
     return torch.Tag.pointwise in function.tags or function._schema.name.split("::")[-1] in PLACE_BY_PLACE
 
 
+def readable(tensor: torch.Tensor) -> torch.Tensor:
+    """Its values, of a type that torch can be asked about: of float8 it does not know what is finite."""
+    return tensor.detach().float() if tensor.is_floating_point() and tensor.itemsize == 1 else tensor.detach()
+
+
 def fresh_values(operands: list[torch.Tensor], output: torch.Tensor) -> tuple[Fresh, torch.Tensor] | None:
     """What is fresh in `output`, and where; None if nothing is, or if they do not belong together place by
     place."""
-    measured = [t.detach() for t in operands if t.is_floating_point() or t.is_complex()]
-    made = output.detach()
+    measured = [readable(t) for t in operands if t.is_floating_point() or t.is_complex()]
+    made = readable(output)
     if not measured or any(t.layout is not torch.strided for t in (made, *measured)):
         return None
     finite = torch.ones(made.shape, dtype=torch.bool, device=made.device)

@@ -128,6 +128,8 @@ class Player:
         elif entry.derivative and not self._differentiates:
             self._note_derivative(list(tensors_in(outputs)), inner_losses)
         elif getattr(entry.call, "__name__", "") == "grad":
+            losses = tensors_in(args[0] if args else kwargs.get("outputs"))
+            self._again.losses += [t for t in losses if measurable(t) and not is_finite(t)]
             self._again.gradients += [(t, t) for t in tensors_in(outputs)]
 
     def _note_derivative(self, outputs: list[torch.Tensor], losses: list[torch.Tensor]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import torch
 
+from nanwatch.replay.fresh import readable
 from nanwatch.replay.tracer import measurable
 from nanwatch.watching.storages import key_of
 from nanwatch.watching.tape import Entry, Tape, tensors_in
@@ -19,7 +20,8 @@ def bad_rows(
     size = batch_size(tape)
     if bad is None or not size or bad.dim() == 0 or bad.layout is not torch.strided or not measurable(bad):
         return ()
-    mask = torch.isnan(bad.detach()) if only_nan else ~torch.isfinite(bad.detach())
+    values = readable(bad)
+    mask = torch.isnan(values) if only_nan else ~torch.isfinite(values)
     dims = [d for d in range(bad.dim()) if bad.shape[d] == size]
     if dims:
         rows = mask.transpose(0, dims[0]).reshape(size, -1).any(1)

@@ -152,8 +152,8 @@ class Backwards:
         if looked and self._watcher.live is not None:
             self._watcher.live.resume()
 
-    def grad_done(self, gradients: Any) -> None:
-        """`torch.autograd.grad` in a program that updates its weights by hand."""
+    def grad_done(self, gradients: Any, losses: Any = ()) -> None:
+        """`torch.autograd.grad` of `losses` in a program that updates its weights by hand."""
         watcher = self._watcher
         if watcher.outside.handling:
             return  # the call is being recorded: judged when it is on the tape
@@ -164,7 +164,8 @@ class Backwards:
             return  # an optimizer will use them: judged then
         bad = [("gradient", t) for t in tensors_in(gradients) if not is_finite(t)]
         if bad:
-            watcher.trouble("gradients", bad)
+            bad_losses = [("loss", t.detach()) for t in tensors_in(losses) if not is_finite(t)]
+            watcher.trouble("loss" if bad_losses else "gradients", bad_losses + bad)
             watcher.listen()
         elif (
             not watcher.now.model_returned

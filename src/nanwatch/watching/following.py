@@ -215,7 +215,7 @@ class Following:
                     gradients = original(*args, **kwargs)
                 finally:
                     run(program.backwards.grad_ends, token)
-                run(program.backwards.grad_done, gradients)
+                run(program.backwards.grad_done, gradients, args[0] if args else kwargs.get("outputs"))
                 return gradients
 
             return grad

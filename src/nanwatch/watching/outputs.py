@@ -128,6 +128,8 @@ class Outputs:
     def _may_be_left(self, entry: Entry) -> bool:
         if self.patient or self._watcher.has_backward:
             return True
+        if not _fills_fresh_memory():
+            return False  # what was in it by chance is no answer
         recorder = self._watcher.recorder
         return is_asked_for_its_shape(entry, recorder.tape, recorder.finished)
 
@@ -142,6 +144,12 @@ class Outputs:
             replace_by_zero(t.detach() for t in bad)
         elif action == "rollback":
             self._watcher.roll_back()
+
+
+def _fills_fresh_memory() -> bool:
+    """With NaN: memory that nobody has written is bad for sure, whether anybody reads it or not."""
+    filled = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
+    return bool(torch.are_deterministic_algorithms_enabled() and filled)
 
 
 def _is_a_measure(entry: Entry, known: Known) -> bool:
