@@ -81,6 +81,11 @@ def located_behind(trouble: Trouble, tracer: OpTracer, sinks: list[int], by: str
     return None if blame is None else _located(trouble, tracer, live, Roles(trouble), blame, sinks, by)
 
 
+OTHERWISE_UNDER_A_MODE = frozenset(("aten._ctc_loss.default",))
+"""Ops of which torch takes another overload where a mode listens. A replay is one, and so is whatever else
+names ops to people: one name for all."""
+
+
 class _Healthy:
     """The verdict that nothing is wrong after all."""
 
@@ -100,6 +105,8 @@ def _from_live_trace(
     forgive_masks_in_weights(tracer.trace, roles, trouble)
     blame = _decided(first_harmful(tracer.trace, sinks), trouble, calls)
     if blame is None:
+        return None
+    if blame.op.name in OTHERWISE_UNDER_A_MODE:
         return None
     unseen = tracer.unseen or trouble.seen_in == "gradients"
     if unseen and any(_from_outside(op) for op in tracer.trace.ancestors(sinks)):

@@ -416,7 +416,7 @@ class OpTracer(TorchDispatchMode):
             operand.value = tensor
             operand.from_python = tensor.dim() == 0 and self.constants.get(tensor) is True
             return
-        if allocation.index < 0:
+        if allocation.index not in self.trace.ops:  # or no longer: a step that ended well is forgotten
             allocation.index = self.next_index
             self.next_index += 1
             allocation.outputs = [Operand(operand.numbers, operand.key)]
