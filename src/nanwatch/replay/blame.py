@@ -124,7 +124,7 @@ def _is_discarded(trace: Trace, birth: Op) -> bool:
     else."""
     carriers = {birth.index}
     for op in trace.ops.values():
-        if any(o.source in carriers for o in op.bad_inputs):
+        if op.phase not in ("backward", "optimizer") and any(o.source in carriers for o in op.bad_inputs):
             if op.bad_outputs:
                 carriers.add(op.index)
             elif op.name.split(".")[1] in CHOOSES:
