@@ -61,6 +61,7 @@ def test_one_that_was_only_used(
 
 def test_a_teacher_that_is_gone_when_the_step_goes_bad(watch: Watch) -> None:
     """What it returned is on record."""
+    torch.manual_seed(0)
     watch(policy="raise", audit_seconds=0.0, audit_share=0.0)
     model = nn.Linear(8, 8)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
