@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -122,7 +122,7 @@ class Player:
             self._kept.ends()
             self._again.outputs = list(tensors_in(outputs))
             self._tracer.after_root = True
-            self._compare(entry, self._again.outputs)
+            self._compare(entry.made, self._again.outputs)
         elif entry.functional and not entry.derivative and not self._tracer.after_root:
             self._again.outputs = list(tensors_in(outputs))
         elif entry.derivative and not self._differentiates:
@@ -237,9 +237,13 @@ class Player:
         if self._without_scale and entry.unscaled is not None:
             tensors, seeds = [self._stand_in(entry.unscaled)], [None]
         if entry.unscaled is not None:
-            self._again.losses.append(self._stand_in(entry.unscaled))
+            losses = [self._stand_in(entry.unscaled)]
         else:
-            self._again.losses += map(judged, tensors, seeds)
+            losses = list(map(judged, tensors, seeds))
+        self._again.losses += losses
+        if self._tape.stand_ins and all(value.dim() == 0 for value in entry.judged):
+            # of what the model returned, nothing may be left to compare with
+            self._compare([(value, version_of(value)) for value in entry.judged], losses)
         wanted = list(tensors_in(kwargs.get("inputs"))) or leaves_of(tensors)
         wanted = list({id(t): t for t in wanted}.values())
         if not wanted:
@@ -373,13 +377,13 @@ class Player:
     def _would_touch_the_program(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         return any(key_of(t) in self._outside_memory for t in tensors_in(written_to(args, kwargs)))
 
-    def _compare(self, entry: Entry, new: list[torch.Tensor]) -> None:
+    def _compare(self, made: Sequence[tuple[torch.Tensor, int]], new: list[torch.Tensor]) -> None:
         """A model that keeps state nobody recorded gives something else when it is called again: say so."""
         if self._changes.any:
             return
-        same = len(entry.made) == len(new) and all(
+        same = len(made) == len(new) and all(
             version_of(was) != version or alike(was, now)
-            for (was, version), now in zip(entry.made, new, strict=True)
+            for (was, version), now in zip(made, new, strict=True)
         )
         if not same and not self._again.differs:
             self._again.differs = True

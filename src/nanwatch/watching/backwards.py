@@ -46,7 +46,7 @@ class Backwards:
             if watcher.now.losses and watcher.training and not watcher.now.updating:
                 self._discard_what_was_cleared()
             watcher.now.zeroed.clear()
-            watcher.recorder.let_go(watcher.updates.late.first_unjudged)
+            watcher.recorder.let_go()
             entry = self.under_way = watcher.recorder.backward_begins(call, args, kwargs, frame)
             losses = list(tensors_in(args[0] if args else kwargs.get("tensors")))
             entry.unscaled = self._unscaled(losses[-1], kwargs) if losses else None

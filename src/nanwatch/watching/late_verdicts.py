@@ -61,9 +61,6 @@ class LateVerdicts:
         if watcher.recorder.tape.changes_buffers:
             self._statistics.look(watcher.recorder.tape)
 
-    def first_unjudged(self) -> int | None:
-        return self._device.first_unjudged()
-
     def step_is_over(self) -> None:
         self._device.step_is_over()
 

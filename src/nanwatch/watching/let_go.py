@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
-import os
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -21,8 +19,6 @@ from torch import Tensor
 from nanwatch.watching.tape import Entry, Tape, map_tensors, tensors_in
 
 LARGE_BYTES = 2**24
-SHARE = 1 / 16
-"""Of a device's memory: so much may be held for a step that may turn out to be bad."""
 SIMPLE = frozenset((Tensor, torch.nn.Parameter, int, float, bool, str, type(None)))
 """Most arguments: nothing is in them."""
 NO_VERSION = -3
@@ -32,10 +28,10 @@ NO_VERSION = -3
 def let_go(tape: Tape) -> bool:
     """Whether all that is large could be let go: what the program, or its graph, still holds stays."""
     note_large(tape)
-    if not tape.large:
-        return True
-    alive = _let_go_of(tape, list(tape.large))
+    alive = _let_go_of(tape, list(tape.large), tape.let_go_until)
     tape.large = {key: tape.made[key].nbytes for key in alive}
+    if not alive:
+        tape.let_go_until = len(tape.entries)
     return not alive
 
 
@@ -73,26 +69,6 @@ def note_large(tape: Tape) -> None:
         if _is_large(tensor):
             tape.large[key] = tensor.nbytes
     tape.looked_at = len(tape.made)
-
-
-def are_too_much(tapes: Iterable[Tape]) -> bool:
-    """Whether what they hold is too large a share of the memory it is in."""
-    held: dict[torch.device, int] = {}
-    for tape in tapes:
-        for key, size in tape.large.items():
-            device = tape.made[key].device
-            held[device] = held.get(device, 0) + size
-    return any(count > SHARE * memory_of(device) for device, count in held.items())
-
-
-@functools.cache
-def memory_of(device: torch.device) -> float:
-    """In bytes."""
-    if device.type == "cuda":
-        return float(torch.cuda.get_device_properties(device).total_memory)
-    if device.type == "cpu" and hasattr(os, "sysconf"):
-        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    return math.inf
 
 
 def _is_large(tensor: Tensor) -> bool:

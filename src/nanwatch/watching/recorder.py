@@ -17,7 +17,7 @@ from torch import nn
 from nanwatch.messages import say
 from nanwatch.watching.contents import after_the_call, contents_of, free_variables, holds, renewed
 from nanwatch.watching.given_to_a_step import given_to_a_step
-from nanwatch.watching.let_go import are_too_much, let_go, note_large, use_again
+from nanwatch.watching.let_go import let_go, use_again
 from nanwatch.watching.module_state import (
     MOST_LOOKS,
     Changing,
@@ -47,6 +47,9 @@ SMALL_BYTES = 2**15
 
 GIVEN_BYTES = 2**20
 """What a model that writes into its arguments is given is copied first up to this size."""
+
+RARELY = 16
+"""Steps."""
 
 UNSCALING = torch._amp_foreach_non_finite_check_and_unscale_
 
@@ -85,6 +88,8 @@ class Recorder:
         """Of that tape."""
         self._usual_calls = 1
         """Calls of models that lead to one backward."""
+        self._asked_again_in = 0
+        """The step from which on it is tried again to let go of what a step has made before its backward."""
         self.finished: deque[Tape] = deque(maxlen=1)
         self._kept = 1
         """Of those, as many are kept though all is known of their steps."""
@@ -120,20 +125,14 @@ class Recorder:
         for tape in (*self.finished, self.tape):
             tape.step -= steps
 
-    def let_go(self, first_unjudged: Callable[[], int | None]) -> None:
-        """Large things that tapes alone hold: those of steps that are known to have been good, and all of
-        them where they would fill the memory."""
-        waiting = [tape for tape in self.finished if not tape.slim]
-        if waiting:
-            first = first_unjudged()
-            for tape in waiting:
-                if first is None or tape.step < first:
-                    tape.slim = _let_go(tape)
-        note_large(self.tape)
-        held = [tape for tape in (*waiting, self.tape) if tape.large]
-        if held and are_too_much(held):
-            for tape in held:
-                _let_go(tape)
+    def let_go(self) -> None:
+        """Large things that tapes alone hold, before a backward: its peak is that of the program. Where the
+        program itself holds through it what its step has made, this is not asked again in every step."""
+        for tape in self.finished:
+            if not tape.slim:
+                tape.slim = _let_go(tape)
+        if self.tape.step >= self._asked_again_in and not _let_go(self.tape):
+            self._asked_again_in = self.tape.step + RARELY
 
     def of_gradients(self) -> tuple[Tape, tuple[Tape, ...]]:
         """The tape that made the gradients which are there now, and those before it. An update that follows

@@ -244,14 +244,6 @@ class DeviceSentinel:
                 break
         return arrived
 
-    def first_unjudged(self) -> int | None:
-        """The first step that is not known to have been good; None if all are."""
-        for late in self._waiting:
-            ready = late.answer.ready
-            if (ready is not None and not ready.query()) or late.is_bad:
-                return late.step
-        return None
-
     def clear(self) -> None:
         """The host has seen the latch: let steps through again, and forget those that were held back."""
         for kept in self._kept.values():

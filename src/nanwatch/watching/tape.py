@@ -216,6 +216,8 @@ class Tape:
         """id -> bytes of those of `made` that may be let go."""
         self.looked_at = 0
         """How many of `made` were looked at, whether they are large."""
+        self.let_go_until = 0
+        """How many of the entries have nothing large on their own."""
         self.stand_ins: list[torch.Tensor] = []
         """For what was let go."""
         self.looked_for_plain = 0

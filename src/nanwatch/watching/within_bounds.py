@@ -9,6 +9,9 @@ holds it, is forgotten but for the last few calls: a validation without `no_grad
 
 from __future__ import annotations
 
+import functools
+import math
+import os
 import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -18,13 +21,13 @@ import torch
 from torch import Tensor
 
 from nanwatch.messages import say
-from nanwatch.watching.let_go import SHARE, has_graph, let_go_of, memory_of, use_again
+from nanwatch.watching.let_go import has_graph, let_go_of, use_again
 from nanwatch.watching.tape import DATA_BYTES, DATA_ENTRIES, Entry, Tape, given_to
 
 CALLS_KEPT = 3
 """Calls of models that stay on the tape with what led to them, though nothing can differentiate them."""
 PARTS_BYTES = 2**30
-PARTS_SHARE = SHARE / 4
+PARTS_SHARE = 1 / 64
 """Of a device's memory, and no more than the above: so much of the batches of one step is held."""
 PARTS_ENTRIES = 10_000
 LOOKED_AT_ONCE = 64
@@ -267,3 +270,13 @@ def _rebuild(tape: Tape, bounds: Bounds, kept: list[Entry]) -> None:
 
 def _size(tensor: Tensor) -> int:
     return tensor.nbytes if tensor.layout is torch.strided and not tensor.is_meta else 0
+
+
+@functools.cache
+def memory_of(device: torch.device) -> float:
+    """In bytes."""
+    if device.type == "cuda":
+        return float(torch.cuda.get_device_properties(device).total_memory)
+    if device.type == "cpu" and hasattr(os, "sysconf"):
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    return math.inf
