@@ -66,6 +66,9 @@ class Task:
     autocast: torch.dtype | None = None
     is_quick: bool = True
     """A hundred steps take seconds, not minutes."""
+    settling: int = 12
+    """Steps after each change until they take what they take from then on: caches have to fill, and Python
+    has to find out what its code does most."""
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         with torch.autocast(x.device.type, dtype=self.autocast, enabled=self.autocast is not None):
@@ -114,7 +117,8 @@ def _gpt_on_a_gpu(layers: int, dim: int, heads: int, batch: int, length: int) ->
         f"GPT {layers}x{dim}, batch {batch}x{length}, bf16 autocast",
         lambda: GPT(layers, dim, heads, 50304, 1024),
         _tokens(50304, batch, length),
-        12,
-        20,
+        100,  # a change of what watches it costs the host its lead: few steps would show little else
+        8,
         torch.bfloat16,
+        settling=40,  # it gains a millisecond or two a step on its GPU
     )

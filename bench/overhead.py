@@ -48,8 +48,8 @@ class Way:
 
     warm_up = 1
     """Steps that are not timed when it is put on for the first time."""
-    settling = 2
-    """Steps whenever it was put on or taken off, until they take what they take from then on."""
+    is_cheap = False
+    """It costs a few per cent, which are seen in many steps only, of which the first do not count."""
 
     def __init__(self, watch: Callable[[nn.Module], contextlib.AbstractContextManager[Any]]) -> None:
         self._watch = watch
@@ -76,9 +76,7 @@ class Nanwatch(Way):
     """One session, with its taps off for a while."""
 
     warm_up = LEARNED
-    settling = 12
-    """Caches have to fill, Python has to find out what its code does most, a host has to get ahead of its
-    GPU, which gets warm: beside costs of a few per cent all that can be seen."""
+    is_cheap = True
 
     def __init__(self, **options: Any) -> None:
         self._options = options
@@ -133,7 +131,7 @@ class VerdictByHand(Way):
     not wait for the GPU. Nothing is recorded, nobody learns of it: what nanwatch costs more is the price of
     knowing where a value was born."""
 
-    settling = Nanwatch.settling
+    is_cheap = True
 
     def __init__(self) -> None:
         super().__init__(lambda model: verdict_by_hand())
@@ -144,6 +142,10 @@ FUSED = {"cpu": None, "cuda": True}
 """Of the optimizer: as torch has it where nobody asks, and what device mode needs."""
 PEERS_EVERY = 10
 """Rounds; their costs are multiples, and seen from a few."""
+FEWEST_ROUNDS = 4
+"""For a standard error."""
+SETTLING, FEW = 2, 12
+"""Steps of theirs until they take what they take from then on, and how many are timed then, at most."""
 
 
 @contextlib.contextmanager
@@ -247,11 +249,15 @@ class Timed(NamedTuple):
 class Trainer:
     """A model with its optimizer, trained a few steps at a time, watched or not."""
 
-    def __init__(self, task: Task, device: torch.device, compiled: bool, clips: bool) -> None:
+    def __init__(
+        self, task: Task, device: torch.device, compiled: bool, clips: bool, fused: bool | None = None
+    ) -> None:
         torch.manual_seed(0)
         self._task, self._device, self._clips = task, device, clips
         self.model = task.build().to(device)
-        self._optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=FUSED[device.type])
+        self._optimizer = torch.optim.AdamW(
+            self.model.parameters(), lr=1e-4, fused=fused or FUSED[device.type]
+        )
         self._called = torch.compile(self.model) if compiled else self.model
         self._batches = [task.batch(device) for _ in range(4)]
 
@@ -265,24 +271,24 @@ class Trainer:
                 torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
             self._optimizer.step()
 
-    def timed(self, settling: int, way: Way = UNWATCHED) -> Steps:
-        """A few steps, or as many more as what is done beside them takes."""
+    def timed(self, settling: int, steps: int, way: Way = UNWATCHED) -> Steps:
+        """So many steps, or as many more as what is done beside them takes, after some that are not timed."""
         self.train(settling)
         way.settled()
         if self._device.type == "cuda":
             torch.cuda.reset_peak_memory_stats()
-        began, steps = self._moment(), self._task.steps
+        began, more = self.moment(), settling + steps
         self.train(steps)
         while way.is_busy():
-            self.train(settling + self._task.steps)
-            steps += settling + self._task.steps
-        ended, sent = self._moment(), time.perf_counter()
-        seconds = _seconds_between(began, ended)
+            self.train(more)
+            steps += more
+        ended, sent = self.moment(), time.perf_counter()
+        seconds = seconds_between(began, ended)
         ahead = time.perf_counter() - sent
         peak = torch.cuda.max_memory_allocated() if self._device.type == "cuda" else 0
         return Steps(seconds / steps, steps, ahead, peak)
 
-    def _moment(self) -> float | torch.cuda.Event:
+    def moment(self) -> float | torch.cuda.Event:
         """Of a GPU when it comes to this point: its host may be ahead, as it is in a training."""
         if self._device.type != "cuda":
             return time.perf_counter()
@@ -291,7 +297,7 @@ class Trainer:
         return moment
 
 
-def _seconds_between(began: Any, ended: Any) -> float:
+def seconds_between(began: Any, ended: Any) -> float:
     if isinstance(began, float):
         return float(ended - began)
     ended.synchronize()
@@ -311,12 +317,14 @@ def measure(
     timed: dict[str, list[Timed]] = {name: [] for name in chosen}
     with contextlib.suppress(KeyboardInterrupt):
         for number in range(rounds):
-            often = (Nanwatch, VerdictByHand)
-            some = [n for n, w in chosen.items() if isinstance(w, often) or number % PEERS_EVERY == 0]
-            before = trainer.timed(Nanwatch.settling)
-            for name in some:
-                watched = watched_steps(trainer, chosen[name])
-                after = trainer.timed(chosen[name].settling)
+            peers_too = number % PEERS_EVERY == 0 or number == rounds - 1
+            before = trainer.timed(task.settling, task.steps)
+            for name, way in chosen.items():
+                if not (way.is_cheap or peers_too):
+                    continue
+                steps = (task.settling, task.steps) if way.is_cheap else (SETTLING, min(task.steps, FEW))
+                watched = watched_steps(trainer, way, *steps)
+                after = trainer.timed(*steps)
                 timed[name].append(Timed(before, watched, after))
                 before = after
             print(f"\r{task.name}: round {number + 1} of {rounds}", end="", file=sys.stderr, flush=True)
@@ -330,10 +338,10 @@ def measure(
     return [{**what, "way": name, **ratio_of(found)} for name, found in timed.items() if len(found) > 1]
 
 
-def watched_steps(trainer: Trainer, way: Way) -> Steps:
+def watched_steps(trainer: Trainer, way: Way, settling: int, steps: int) -> Steps:
     way.put_on(trainer.model)
     try:
-        return trainer.timed(way.settling, way)
+        return trainer.timed(settling, steps, way)
     finally:  # after Ctrl-C too: it would watch the next model's unwatched steps
         way.take_off()
 
@@ -407,7 +415,7 @@ def main() -> None:
     for task, device, compiled in wanted:
         if options.task not in task.name:
             continue
-        rounds = max(PEERS_EVERY + 1, task.rounds * options.rounds // ROUNDS)
+        rounds = max(FEWEST_ROUNDS, task.rounds * options.rounds // ROUNDS)
         found = measure(task, torch.device(device), rounds, options.only, compiled, options.clip)
         if not found:
             continue
