@@ -105,7 +105,7 @@ def _let_in(trace: Trace, first: Blame) -> Blame:
     so where the very call that made it is differentiated, or the program has discarded it itself:
     `where(x > 0, x.sqrt() / 2, 0)`. NaN in a weight, in rows that the loss leaves out, was there before."""
     if first.op.makes_nan:
-        return first
+        return _bounded_before(trace, first)
     sources = [o.source for o in first.op.bad_inputs if o.numbers.nan and o.source is not None]
     path = [op for op in trace.ancestors(sources) if op.phase not in ("backward", "optimizer")]
     candidates = _nan_candidates(trace, [*path, first.op])
@@ -119,9 +119,35 @@ def _let_in(trace: Trace, first: Blame) -> Blame:
     return first if birth.op.stack == first.op.stack or _is_discarded(trace, birth.op) else birth
 
 
+def _bounded_before(trace: Trace, first: Blame) -> Blame:
+    """An infinity that the forward pass bounded (a tanh, a gate) is met again where a derivative of 0 is
+    multiplied with it: what made it is to blame, or the batch or weight that held it, under the same
+    conditions."""
+    if not first.op.turns_inf_into_nan:
+        return first
+    sources = [o.source for o in first.op.bad_inputs if o.source is not None]
+    path = [op for op in trace.ancestors(sources) if op.phase not in ("backward", "optimizer")]
+    found = [
+        b
+        for b in _inf_candidates([*path, first.op], first.op)
+        if b.outside is not None
+        or not (b.op.stack == first.op.stack or _is_written_down(b.op) or _is_discarded(trace, b.op))
+    ]
+    return _as_forward_read_it(trace, min(found, key=_age)) if found else first
+
+
+def _as_forward_read_it(trace: Trace, blame: Blame) -> Blame:
+    """What was brought in from outside came in where the forward pass first read it."""
+    if blame.outside is None:
+        return blame
+    key, ops = blame.outside.key, trace.ops.values()
+    readers = (op for op in ops if op.phase not in ("backward", "optimizer"))
+    read = next((op for op in readers if any(o.key == key for o in op.bad_inputs)), blame.op)
+    return replace(blame, op=read)
+
+
 def _is_discarded(trace: Trace, birth: Op) -> bool:
-    """Whether an op that chooses place by place was given the NaN that came of this one, and took something
-    else."""
+    """Whether an op that chooses place by place was given what came of this one, and took something else."""
     carriers = {birth.index}
     for op in trace.ops.values():
         if op.phase not in ("backward", "optimizer") and any(o.source in carriers for o in op.bad_inputs):

@@ -438,7 +438,9 @@ def _brought_in(
     """A tensor that was bad before any traced op read it: a weight, the batch, a loaded file."""
     weight = roles.weight(operand.key)
     tensor = operand.value
-    phase = "weights" if weight else {**SHOWN_IN_PHASE, "loss": "data"}.get(trouble.seen_in, "data")
+    in_forward = reader is not None and reader.phase in ("data", "forward", "loss")
+    seen_in = "loss" if in_forward and trouble.seen_in == "gradients" else trouble.seen_in
+    phase = "weights" if weight else {**SHOWN_IN_PHASE, "loss": "data"}.get(seen_in, "data")
     samples: tuple[int, ...] = ()
     if phase == "data":
         samples = _fewest_rows(tensor, trouble)
@@ -532,6 +534,7 @@ def _known_writer(tensor: torch.Tensor | None, live: LiveTracer | None, is_weigh
     blame, writer = first_harmful(live.tracer.trace, [index]), live.tracer.trace.ops[index]
     if blame is not None and is_weight and writer.modules and blame.op.phase == "data":
         return None
-    if blame is not None and blame.outside is not None and blame.outside.key == key_of(tensor):
-        return None
+    if blame is not None and blame.outside is not None:
+        if blame.outside.key == key_of(tensor) or not is_weight:
+            return None  # the op has only handed it on
     return writer if blame is None else blame.op

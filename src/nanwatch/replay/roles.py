@@ -75,7 +75,8 @@ class Roles:
 
     def __init__(self, trouble: Trouble) -> None:
         self._tape = trouble.tape
-        self._entries = [e for tape in (*trouble.earlier, trouble.tape) for e in tape.entries]
+        self._steps = [tape.entries for tape in (*trouble.earlier, trouble.tape)]
+        self._entries = [entry for entries in self._steps for entry in entries]
         self._since_update = 0
         """The first entry after the last update, which has overwritten what was in the weights before."""
         if trouble.last_update is not None:
@@ -272,8 +273,9 @@ class Roles:
         return None
 
     def _called_again(self, entry: Entry, values: dict[int, torch.Tensor]) -> Op | None:
-        earlier = self._entries[: self._entries.index(entry)]
-        return call_again(entry, self._tape.step, any(e.kind == "module" for e in earlier), values)
+        step = next(entries for entries in self._steps if entry in entries)
+        after_root = any(e.kind == "module" for e in step[: step.index(entry)])
+        return call_again(entry, self._tape.step, after_root, values)
 
     def _first_of(self, changes: list[Entry]) -> Op | None:
         """The first of some changes in place, given the last first, that makes something bad of finite
