@@ -117,10 +117,12 @@ class Turn:
             self.first_layers = self.first_layers or norms
 
     def leading_layer(self) -> str | None:
-        """The parameter that has grown most, by what it adds to all weights."""
-        grown = {name: norm - self.first_layers.get(name, norm) for name, norm in self.layers.items()}
+        """The parameter that has grown most, by what it adds to all weights; of those that were there before:
+        another model may have come meanwhile."""
+        first = self.first_layers
+        grown = {name: norm - first[name] for name, norm in self.layers.items() if name in first}
         name = max(grown, key=lambda n: grown[n], default=None)
-        return name if name is not None and grown[name] > 0.1 * self.first_layers[name] else None
+        return name if name is not None and grown[name] > 0.1 * first[name] else None
 
 
 class EarlyWarning:

@@ -135,12 +135,13 @@ class Precautions:
         models = [e.call for e in watcher.recorder.tape.entries if isinstance(e.call, nn.Module)]
         every = living(LRScheduler, torch.amp.GradScaler, AveragedModel)
         scheduled = [s for s in every if isinstance(s, LRScheduler)]
-        schedules = [s for s in scheduled if any(s.optimizer is o for o in optimizers)]
+        schedules = [s for s in scheduled if any(getattr(s, "optimizer", None) is o for o in optimizers)]
         scalers = [s for s in every if isinstance(s, torch.amp.GradScaler) and s.is_enabled()]
         averages = [
             a
             for a in every
             if isinstance(a, AveragedModel)
+            and "module" in a._modules  # else its making has failed
             and any(_alike(a.module, m) for m in models)
             and all(map(is_finite, a.parameters()))
         ]  # one that is not finite while all is well is of another training

@@ -50,6 +50,10 @@ class Program:
             __spec__=spec,
         )
         sys.modules["__main__"] = main
+        if (
+            "__mp_main__" in sys.modules
+        ):  # where processes that multiprocessing spawns have it, and what they send
+            sys.modules["__mp_main__"] = main
 
     def run(self) -> None:
         exec(self.code, sys.modules["__main__"].__dict__)

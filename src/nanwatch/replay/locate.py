@@ -534,7 +534,7 @@ def _known_writer(tensor: torch.Tensor | None, live: LiveTracer | None, is_weigh
     blame, writer = first_harmful(live.tracer.trace, [index]), live.tracer.trace.ops[index]
     if blame is not None and is_weight and writer.modules and blame.op.phase == "data":
         return None
-    if blame is not None and blame.outside is not None:
-        if blame.outside.key == key_of(tensor) or not is_weight:
-            return None  # the op has only handed it on
+    outside = None if blame is None else blame.outside
+    if outside is not None and (outside.key == key_of(tensor) or not is_weight):
+        return None  # the op has only handed it on
     return writer if blame is None else blame.op

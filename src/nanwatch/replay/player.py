@@ -150,7 +150,7 @@ class Player:
 
     @contextlib.contextmanager
     def _as_it_was(self, entry: Entry) -> Iterator[None]:
-        """Random states, containers and free variables as they were when the call was made."""
+        """Random states, containers, settings and free variables as they were when the call was made."""
         if entry.rng is not None and not (self._changes.draws_on and self._drawing):
             first = next((e.rng for e in self._changes.begins_with if e.rng is not None), entry.rng)
             first.put_back()
@@ -168,7 +168,8 @@ class Player:
         try:
             for variable, _ in variables:
                 variable.put(map_tensors(variable.value, self._stand_in))
-            yield
+            with _with_settings(entry):
+                yield
         finally:
             for variable, now in variables:
                 variable.put(now)
@@ -413,6 +414,13 @@ def hooks_on(tensor: torch.Tensor) -> list[Callable[..., Any]]:
 
 def _copy_of(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().clone().requires_grad_(tensor.requires_grad) if not has_history(tensor) else tensor
+
+
+def _with_settings(entry: Entry) -> contextlib.AbstractContextManager[None]:
+    if entry.settings is None:
+        return contextlib.nullcontext()
+    settings, then = entry.settings
+    return settings.as_they_were(then)
 
 
 def _phase_of(entry: Entry) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy
 import torch
 
+from nanwatch.signals import let_through
 from nanwatch.watching.stack import is_library
 from nanwatch.watching.storages import key_of
 from nanwatch.watching.tape import PLAIN, map_tensors
@@ -241,7 +242,8 @@ def _container(value: Any, of_libraries: bool = False) -> Any:
         if of_libraries and kind.__module__.partition(".")[0] in sys.stdlib_module_names | {"torch", "numpy"}:
             return None
         attributes = object.__getattribute__(value, "__dict__")
-    except Exception:  # a class that cannot be hashed, or whose `__dict__` is a property
+    except Exception as error:  # a class that cannot be hashed, or whose `__dict__` is a property
+        let_through(error)
         return None
     return attributes if type(attributes) is dict else None
 

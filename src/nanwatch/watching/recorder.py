@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from nanwatch.messages import say
+from nanwatch.signals import let_through
 from nanwatch.watching.contents import after_the_call, contents_of, free_variables, holds, renewed
 from nanwatch.watching.given_to_a_step import given_to_a_step
 from nanwatch.watching.let_go import let_go, use_again
@@ -26,6 +27,7 @@ from nanwatch.watching.module_state import (
     what_changed,
 )
 from nanwatch.watching.randomness import Rng, states_of
+from nanwatch.watching.settings import Settings
 from nanwatch.watching.stack import Stack, take_stack
 from nanwatch.watching.storages import Storages, key_of
 from nanwatch.watching.streams import on_side_stream
@@ -77,6 +79,8 @@ class Known:
     """training mode -> what the first calls have shown so far."""
     looks: Counter[bool] = field(default_factory=Counter)
     """training mode -> how often all that it may change was noted."""
+    settings: Settings | None = None
+    """What its code reads beside what it is given, if anything."""
 
 
 class Recorder:
@@ -237,7 +241,8 @@ class Recorder:
     def _keep_bounds(self, work: Callable[[Tape, Bounds], None]) -> None:
         try:
             work(self.tape, self.bounds)
-        except Exception:  # then it holds what it holds: nothing else depends on it
+        except Exception as error:  # then it holds what it holds: nothing else depends on it
+            let_through(error)
             self.bounds = Bounds(sweep_at=sys.maxsize, look_at=sys.maxsize)
 
     def failed(self, entry: Entry | None, error: BaseException) -> None:
@@ -255,6 +260,8 @@ class Recorder:
         entry.training = getattr(module, "training", False)  # frozen TorchScript has none
         if self.swaps and self.swaps[-1][0] is module:
             entry.swapped = self.swaps[-1][1]
+        if known.settings is not None:
+            entry.settings = known.settings, known.settings.now()
         plain = not kwargs and len(args) == 1 and isinstance(args[0], torch.Tensor)  # the usual call
         if not plain:
             entry.contents = contents_of(args, kwargs)
@@ -282,6 +289,7 @@ class Recorder:
             if known is None:
                 weights = next(module.parameters(), None) is not None
                 known = self._known[module] = Known(weakref.ref(module), has_weights=weights)
+                known.settings = _settings_of(module)
             self._last_known = known
         return known
 
@@ -409,10 +417,19 @@ class Recorder:
             self._keep_bounds(settle)
 
 
+def _settings_of(module: nn.Module) -> Settings | None:
+    try:
+        return Settings(module) or None
+    except Exception as error:  # odd classes: then a replay has what is there now
+        let_through(error)
+        return None
+
+
 def _let_go(tape: Tape) -> bool:
     try:
         return let_go(tape)
-    except Exception:  # then it holds what it holds: nothing else depends on it
+    except Exception as error:  # then it holds what it holds: nothing else depends on it
+        let_through(error)
         return True
 
 

@@ -25,6 +25,7 @@ from nanwatch.watching.torch_functions import changes_its_input
 
 if TYPE_CHECKING:
     from nanwatch.watching.contents import Contents, FreeVariable
+    from nanwatch.watching.settings import Settings, Values
 
 DATA_ENTRIES = 2000
 DATA_BYTES = 256 * 2**20
@@ -120,6 +121,8 @@ class Entry:
     """The states of the program's own generators that it may draw from."""
     contents: Contents | None = None
     """What the containers among its arguments held."""
+    settings: tuple[Settings, Values] | None = None
+    """Of a model: what its code read beside its arguments."""
     swapped: dict[str, Any] | None = None
     """Of a module under `functional_call`: its weights for this call."""
     free: Sequence[FreeVariable] = ()
@@ -231,7 +234,7 @@ class Tape:
         self._indexed = 0
         self._data_bytes = 0
         self._data_entries = 0
-        self._modules_began = False
+        self._work_began = False
 
     @property
     def backwards(self) -> int:
@@ -246,8 +249,8 @@ class Tape:
             if key not in made or (called and not tensor.requires_grad):
                 entry.versions.append((tensor, -1 if tensor.is_inference() else tensor._version))
                 self.used[key] = tensor
-        if kind == "module":
-            self._modules_began = True
+        if kind == "module" or kind == "backward":  # no preparation any more
+            self._work_began = True
             if entry.buffers:
                 self.changes_buffers = True
 
@@ -257,7 +260,7 @@ class Tape:
         for tensor in tensors:
             self.made[id(tensor)] = tensor
             entry.made.append((tensor, -1 if tensor.is_inference() else tensor._version))
-        if not self._modules_began:
+        if not self._work_began:
             self._bound_the_preparation(tensors)
 
     def _bound_the_preparation(self, made: list[torch.Tensor]) -> None:
@@ -271,7 +274,7 @@ class Tape:
 
     def rebuild(self, kept: list[Entry]) -> None:
         """The tape with these of its entries only; what the others made counts as from outside."""
-        modules_began, notes, unlisted = self._modules_began, self.notes, self.unlisted
+        work_began, notes, unlisted = self._work_began, self.notes, self.unlisted
         lacks_parts = self.lacks_parts
         stay = set(map(id, kept))
         unlisted.update(e.stack for e in self.entries if id(e) not in stay and leaves_something(e))
@@ -279,7 +282,7 @@ class Tape:
         saved = {key: copy for key, copy in self.saved.items() if key in needed}
         self.__init__(self.step)  # type: ignore[misc]
         self.saved, self.lacks_parts = saved, lacks_parts
-        self.notes, self._modules_began, self.whole, self.unlisted = notes, modules_began, False, unlisted
+        self.notes, self._work_began, self.whole, self.unlisted = notes, work_began, False, unlisted
         for entry in kept:
             self.entries.append(entry)
             self.changes_buffers |= bool(entry.buffers)
@@ -398,8 +401,13 @@ def _collect(value: Any, found: list[torch.Tensor], depth: int, seen: set[int]) 
         items = value.values()
     elif hasattr(value, "__dict__") and not callable(value):
         items = vars(value).values()
+    passed_over = 0
     for item in items:
+        before = len(found)
         _collect(item, found, depth - 1, seen)
+        passed_over = passed_over + 1 if len(found) == before else 0
+        if passed_over > MOST_VISITED:  # words, numbers or records: there may be a million
+            break
 
 
 def map_tensors(value: Any, change: Callable[[torch.Tensor], Any], depth: int = DEEPEST) -> Any:

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from nanwatch.signals import let_through
 from nanwatch.watching.stack import is_own
 
 NAME = "_showwarnmsg"
@@ -29,8 +30,8 @@ def with_their_own_places(original: Callable[[Any], Any]) -> Callable[[Any], Any
     def _showwarnmsg(message: Any) -> Any:
         try:
             message = _placed(message, sys._getframe(1))
-        except Exception:  # then it says what it says
-            pass
+        except Exception as error:  # then it says what it says
+            let_through(error)
         return original(message)
 
     return _showwarnmsg

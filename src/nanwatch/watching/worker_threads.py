@@ -20,6 +20,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import _pop_mode, _push_mode
 
+from nanwatch.signals import let_through
 from nanwatch.watching import op_tap
 from nanwatch.watching.stack import Stack, is_library, take_stack
 from nanwatch.watching.tasks_under_way import noted
@@ -151,7 +152,8 @@ def _noted(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The same function, with a record of what it can reach; as it is where that fails."""
     try:
         task = noted(function, args, kwargs, take_stack(sys._getframe(2)))
-    except Exception:
+    except Exception as error:
+        let_through(error)
         return function
 
     def run_noted(*args: Any, **kwargs: Any) -> Any:
@@ -171,7 +173,8 @@ def _note_thread(thread: threading.Thread, work: Any) -> None:
     given = getattr(thread, "_args", ()), getattr(thread, "_kwargs", {})
     try:
         task = noted(work, *given, take_stack(sys._getframe(2)))
-    except Exception:
+    except Exception as error:
+        let_through(error)
         return
     run = thread.run
 

@@ -8,6 +8,7 @@ from nanwatch.explain.case import Case
 from nanwatch.explain.claim import Against, Claim, Page
 from nanwatch.explain.experiments.one_worker import others
 from nanwatch.explain.experiments.repeat import Repeats
+from nanwatch.explain.mechanism import INHERITED, UNKNOWN
 from nanwatch.explain.remedies import offer
 from nanwatch.explain.state import born_at
 from nanwatch.explain.text import Text
@@ -83,18 +84,21 @@ def weigh(case: Case) -> Claim | Against | None:
     if not repeats.alike:
         return Against(UNLIKE.say())  # it hangs on something that no record holds: a counter, a clock
     if not repeats.agrees:
-        return _not_the_same(case, repeats)
+        return _not_the_same(case)
     why = WHY.say(bad=repeats.bad, count=repeats.count)
     certainty = "possible" if others(case) else "proved"
     return Claim(certainty, why, (ALIKE.say(), AGREES.say()), 4.0)
 
 
-def _not_the_same(case: Case, repeats: Repeats) -> Claim | None:
-    """No finite value is left in the record: the state may have been another, unless nobody but this thread
-    was there to change it. Or it differs: gradients of earlier steps may have been there before."""
+def _not_the_same(case: Case) -> Claim | None:
+    """No finite value is left in the record, or it differs: the state may have been another one, which no
+    record holds (a variable of the program, gradients of earlier steps). And where the op that made the bad
+    value was seen, and had to make it of what it was given, it was not that op that something hit."""
     if getattr(case.trouble, "threads", None) != () or others(case):
         return None
-    return Claim("likely" if repeats.agrees is None else "possible", PLAIN.say(), (ALIKE.say(),), 4.0)
+    if case.reproduced and case.mechanism.kind not in (UNKNOWN, INHERITED):
+        return None
+    return Claim("possible", PLAIN.say(), (ALIKE.say(),), 4.0)
 
 
 def concerned(case: Case) -> bool:
