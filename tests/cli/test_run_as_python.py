@@ -366,6 +366,37 @@ def test_worker_processes(real: Workshop, method: str) -> None:
     assert watched.stderr == ""
 
 
+def test_what_spawned_processes_send_back_may_be_of_the_programs_own_classes(real: Workshop) -> None:
+    real.write(
+        "script.py",
+        """
+        import collections, dataclasses
+        import multiprocessing as mp
+        import torch
+        from torch.utils.data import DataLoader, Dataset
+        Pair = collections.namedtuple("Pair", "x y")
+        @dataclasses.dataclass
+        class Square:
+            value: int
+        def square(number):
+            return Square(number * number)
+        class Pairs(Dataset):
+            def __len__(self):
+                return 4
+            def __getitem__(self, index):
+                return Pair(torch.ones(2) * index, index)
+        if __name__ == "__main__":
+            for batch in DataLoader(Pairs(), 2, num_workers=1, multiprocessing_context="spawn"):
+                print(type(batch).__name__, batch.x.sum().item())
+            with mp.get_context("spawn").Pool(1) as pool:
+                print(pool.map(square, [2, 3]))
+        """,
+    )
+    plain, watched = real.same("script.py")
+    assert plain.stdout == "Pair 2.0\nPair 10.0\n[Square(value=4), Square(value=9)]\n", plain.stderr
+    assert watched.stderr == ""
+
+
 def test_spawned_workers_of_a_module(real: Workshop) -> None:
     real.write("package/__init__.py", "")
     real.write("package/sibling.py", "factor = 2")

@@ -36,3 +36,15 @@ def test_rows_that_were_bad_before_the_preparation_spoilt_the_others(tmp_path: P
             nn.Linear(3, 2)(x)
     assert caught.value.incident.birth.samples == (1, 4)
     assert caught.value.incident.cause.id == "bad-input"
+
+
+@pytest.mark.parametrize("labels", [4, 9], ids=["a label a sample", "a label a frame"])
+def test_the_batch_is_the_dimension_that_the_labels_have(tmp_path: Path, labels: int) -> None:
+    torch.manual_seed(0)
+    model, x = nn.GRU(6, 8), torch.rand(9, 4, 6)  # (time, batch, channels)
+    x[5:, 2] = torch.nan
+    with pytest.raises(nanwatch.NonFiniteError) as caught, nanwatch.watch(dir=tmp_path):
+        states, _ = model(x)
+        pooled = states.mean((0 if labels == 4 else 1, 2))
+        (pooled - torch.ones(labels)).square().mean().backward()
+    assert caught.value.incident.birth.samples == ((2,) if labels == 4 else (5, 6, 7, 8))

@@ -50,6 +50,7 @@ COMES_UPON = {
     "what that returned": (recorder.Recorder, "module_returned"),
     "a backward": (recorder.Recorder, "backward_begins"),
     "its end": (recorder.Recorder, "backward_done"),
+    "what is let go of": (recorder, "let_go"),
     "an update": (updates.Updates, "begins"),
     "its end, too": (updates.Updates, "done"),
     "a quiet call": (watcher.Watcher, "quiet_begins"),

@@ -12,24 +12,24 @@ from pathlib import Path
 from nanwatch.adapters.unhurried import unhurried
 
 PROGRAM = """
+import itertools
 import os
 import signal
 
 import torch
 from torch import nn
 
+bad_calls = itertools.count(1)
+
 
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
         self.linear = nn.Linear(3, 1)
-        self.bad_calls = 0
 
     def forward(self, x):
-        if (x < 0).any():
-            self.bad_calls += 1
-            if self.bad_calls == 2:  # the replay: the launcher has lost patience
-                os.kill(os.getpid(), signal.SIGTERM)
+        if (x < 0).any() and next(bad_calls) == 2:  # the replay: the launcher has lost patience
+            os.kill(os.getpid(), signal.SIGTERM)
         return self.linear(torch.log(x))
 
 

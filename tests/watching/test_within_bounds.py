@@ -224,3 +224,41 @@ def test_many_calls_that_lead_to_one_backward_are_soon_left_in_peace(
         if not step:
             swept.clear()
     assert swept == []
+
+
+def test_a_fit_by_hand_after_a_training_holds_a_bounded_tape(
+    trained: tuple[Noted, torch.optim.Optimizer], watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing ends its steps for us: no optimizer, no model."""
+    monkeypatch.setattr(tapes, "DATA_ENTRIES", 40)
+    monkeypatch.setattr(within_bounds, "PARTS_ENTRIES", 80)
+    session = watch(mode="host", audit_seconds=0.0, audit_share=0.0)
+    model, optimizer = trained
+    model(batch(3)).square().mean().backward()
+    optimizer.step()
+    w, x = torch.zeros(3, requires_grad=True), torch.ones(3)
+    longest = 0
+    for _ in range(60):
+        ((x * w).sum() - 1).square().backward()
+        with torch.no_grad():
+            w.sub_(0.01 * w.grad)
+            w.grad.zero_()
+        longest = max(longest, len(session.watcher.recorder.tape.entries))
+    assert 40 < longest < 120
+
+
+def test_records_among_the_arguments_are_passed_over_and_tensors_behind_them_found() -> None:
+    x, y = torch.ones(2), torch.zeros(3)
+    looked_at = 0
+
+    class Records(list):  # type: ignore[type-arg]
+        def __iter__(self) -> Iterator[Any]:
+            nonlocal looked_at
+            for record in super().__iter__():
+                looked_at += 1
+                yield record
+
+    records = Records({"name": str(i)} for i in range(50_000))
+    assert tapes.tensors_in({"x": x, "records": records, "y": y}) == [x, y]
+    assert looked_at < 2 * tapes.MOST_VISITED
+    assert len(tapes.tensors_in([x] * 3000)) == 3000

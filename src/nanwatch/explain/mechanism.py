@@ -52,6 +52,7 @@ SOFTMAXES = (
     "logsumexp",
     "_logcumsumexp",
 )
+MAXIMA = ("amax", "max")
 REDUCTIONS = ("mean", "nanmean", "var", "std", "var_mean", "std_mean", "amax", "median")
 NORMS = (
     "native_layer_norm",
@@ -195,9 +196,10 @@ def _fractional_power(birth: BirthOp) -> Mechanism | None:
 
 
 def _softmax(birth: BirthOp) -> Mechanism | None:
-    """A row that is masked everywhere, or one with +inf in it."""
+    """A row that is masked everywhere, or one with +inf in it. The largest of a row that is masked everywhere
+    is -inf, too."""
     scores = birth.tensor("self")
-    if birth.name not in SOFTMAXES or scores is None or scores.dim() == 0:
+    if birth.name not in SOFTMAXES + MAXIMA or scores is None or scores.dim() == 0:
         return None
     dims = dims_of(birth.arguments.get("dim"), scores.dim())
     mask = birth.tensor("mask")
@@ -205,7 +207,7 @@ def _softmax(birth: BirthOp) -> Mechanism | None:
         return Mechanism(MASKED_ROW, "mask", float("-inf"))
     if bool(rows_all(scores == float("-inf"), dims).any()):
         return Mechanism(MASKED_ROW, "self", float("-inf"))
-    if bool((scores == float("inf")).any()):
+    if birth.name in SOFTMAXES and bool((scores == float("inf")).any()):
         return Mechanism(INF_ARITHMETIC, "self", float("inf"))
     return None
 

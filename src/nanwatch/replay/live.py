@@ -20,6 +20,7 @@ from types import FrameType
 from typing import Any
 
 import torch
+from torch.optim import Optimizer
 
 from nanwatch.replay.blame import first_harmful, hidden_births, silent_damage
 from nanwatch.replay.op_call import OpCall
@@ -30,7 +31,9 @@ from nanwatch.watching import op_tap
 from nanwatch.watching.module_calls import Scope, path_of
 from nanwatch.watching.pretending import pretending
 from nanwatch.watching.stack import take_stack, user_frame
+from nanwatch.watching.storages import key_of
 from nanwatch.watching.streams import on_side_stream
+from nanwatch.watching.tape import tensors_in
 
 MOST_OVERDRAWN = 1.5
 MOST_HIDDEN = 5
@@ -150,6 +153,8 @@ class LiveTracer:
         self._share = share
         self._began = time.perf_counter()
         self._step_cost = 0.0
+        self._state: set[int] = set()
+        """The memory of what the optimizer keeps that has made the last update."""
         self._spent_before = 0.0
 
     def tell_errors_to(self, give_up: Callable[[BaseException], None]) -> None:
@@ -298,11 +303,16 @@ class LiveTracer:
     def silent_damage(self) -> bool:
         return bool(silent_damage(self.tracer.trace, self.tracer.step))
 
-    def bad_update(self) -> bool:
+    def bad_update(self, optimizer: Optimizer) -> bool:
+        self._state = {key_of(t) for state in optimizer.state.values() for t in tensors_in(state)}
         return bool(self.bad_updates())
 
+    def held_by_the_optimizer(self, key: int) -> bool:
+        return key in self._state
+
     def bad_updates(self) -> list[int]:
-        """Ops of this step's update that left something non-finite behind, born of its own arithmetic."""
+        """Ops of this step's update that left something non-finite behind, born of its own arithmetic or held
+        by the optimizer before."""
         return [op.index for op in self.tracer.trace.ops.values() if self._is_bad_update(op)]
 
     def _is_bad_update(self, op: Op) -> bool:
@@ -311,4 +321,6 @@ class LiveTracer:
         if not self.tracer.writers.holds(op.index):
             return False
         blame = first_harmful(self.tracer.trace, [op.index])
-        return blame is not None and blame.outside is None and blame.op.phase == "optimizer"
+        if blame is None or blame.op.phase != "optimizer":
+            return False
+        return blame.outside is None or self.held_by_the_optimizer(blame.outside.key)

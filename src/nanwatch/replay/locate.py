@@ -9,7 +9,7 @@ from functools import partial
 import torch
 
 from nanwatch.messages import say
-from nanwatch.records import Hidden
+from nanwatch.records import Hidden, Hop
 from nanwatch.replay.again import Again, run_again
 from nanwatch.replay.blame import Blame, first_harmful, hidden_births, looks_like_mask, silent_damage, way
 from nanwatch.replay.infinities_written_down import (
@@ -359,6 +359,8 @@ def _located(
         return replace(found, by=by, travel=(hop_of(blame.op), *travel), hidden=hidden)
     into_weights = _writes_weights(blame.op, path, roles) or _made_to_be_saved(blame.op, trouble)
     if blame.outside is not None and blame.op.phase == "optimizer":
+        if live is not None and live.held_by_the_optimizer(blame.outside.key):
+            return _bad_state(trouble, blame.op, roles, travel, hidden)
         into_weights = True  # an earlier bad update, which was let through
     if blame.outside is not None and not (into_weights and not roles.weight(blame.outside.key)):
         found = _brought_in(trouble, blame.outside, live, roles, [], blame.op)
@@ -369,6 +371,15 @@ def _located(
     step = op.step if phase == "optimizer" else trouble.step
     notes = roles.said_of_own_writes([op, *path]) if phase == "forward" else []
     return Located(step, _kind(op), phase, birth, by, travel, hidden, notes, op.call, op)
+
+
+def _bad_state(
+    trouble: Trouble, op: Op, roles: Roles, travel: tuple[Hop, ...], hidden: tuple[Hidden, ...]
+) -> Located:
+    """Of what an optimizer keeps: the update that read it, and spoiled the weights with it."""
+    kind = kind_of([o.numbers for o in op.bad_inputs]) or "nan"
+    birth = birth_of(op, "optimizer", roles)
+    return Located(op.step, kind, "optimizer", birth, "live trace", travel, hidden, [], op.call, op)
 
 
 def _kind(op: Op) -> str:
@@ -456,6 +467,11 @@ def _brought_in(
         if op is not None:
             notes = [*notes, say("watch.update_made_again")]
             return _made_outside(trouble, op, "optimizer", (), roles, notes)
+        if _keeps_something_bad(trouble.last_update, operand):
+            birth = birth_at(trouble.last_update.stack, None, None)
+            birth = replace(birth, outputs=(replace(operand.numbers, name=weight.name),))
+            kind, step = kind_of([operand.numbers]) or "nan", trouble.last_update.step
+            return Located(step, kind, "optimizer", birth, "replay", notes=list(notes))
     kept = roles.kept_since_before(tensor) if weight is None and came is None else None
     if kept is not None:
         op = roles.made_once(key_of(kept), reader)
@@ -508,6 +524,14 @@ def _update_made_again(last: LastUpdate) -> Op | None:
     if optimizer is None:
         return None
     return update_again(optimizer, last.step, last.stack, last.grad_norm, last.rates)
+
+
+def _keeps_something_bad(last: LastUpdate, weight: Operand) -> bool:
+    """Whether what the optimizer keeps of this weight is not finite either: its update has used it."""
+    optimizer = last.optimizer()
+    kept = {} if optimizer is None else optimizer.state
+    of_weight = (state for p, state in kept.items() if key_of(p) == weight.key)
+    return any(measurable(t) and not is_finite(t) for state in of_weight for t in tensors_in(state))
 
 
 def _arrival(tensor: torch.Tensor | None, live: LiveTracer | None, trouble: Trouble) -> Stack | None:

@@ -63,6 +63,20 @@ def _results_given(tape: Tape) -> Iterator[tuple[Entry, set[int]]]:
             made.update(key_of(t) for t in tensors_in(entry.outputs))
 
 
+def _rows_of(batch: torch.Tensor, tape: Tape) -> int:
+    """Its first dimension; or the second, where it is that one which the labels have: (time, batch, channels)
+    is what torch's recurrent layers are given."""
+    first = int(batch.shape[0])
+    second = int(batch.shape[1]) if batch.dim() > 1 else first
+    beside = {
+        int(tensor.shape[0])
+        for entry, results in _results_given(tape)
+        for tensor in (tensors_in((entry.args, entry.kwargs)) if results else ())
+        if tensor.dim() > 0 and key_of(tensor) not in results and not tensor.requires_grad
+    }
+    return second if first not in beside and second in beside else first
+
+
 def batch_size(tape: Tape) -> int | None:
     """How many rows the last call of a model was given. A criterion is a module too, but it is given results,
     and these may have the batch in another dimension."""
@@ -70,7 +84,7 @@ def batch_size(tape: Tape) -> int | None:
     for entry in [*reversed([e for e, r in calls if not r]), *reversed([e for e, r in calls if r])]:
         for tensor in tensors_in((entry.args, entry.kwargs)):
             if tensor.dim() > 0:
-                return int(tensor.shape[0])
+                return _rows_of(tensor, tape)
     for tensor in [*tape.used.values(), *tape.made.values()]:
         if tensor.dim() > 0 and not tensor.requires_grad:
             return int(tensor.shape[0])

@@ -16,7 +16,8 @@ from torch import nn
 
 from nanwatch.watching.stack import is_library
 
-PLAIN = frozenset((bool, int, float, complex, str, type(None)))
+PLAIN = frozenset((bool, int, float, complex, str))
+"""Not None, in the place of which something may be made once and kept."""
 OF_EVERY_MODULE = frozenset(nn.Module().__dict__)
 MOST = 64
 """They are read at each call of a model."""
@@ -63,7 +64,7 @@ class Settings:
             for (held_by, names), then in zip(self._places, values, strict=True):
                 held = held_by() or {}
                 for name, was in zip(names, then, strict=False):
-                    if was is not MISSING and name in held:
+                    if _is_plain(was) and _is_plain(held.get(name)):
                         undo.append((held, name, held[name]))
                         held[name] = was
             yield
@@ -79,14 +80,16 @@ class Settings:
             self._places.append((held_by, tuple(names)))
 
     def _note_configuration(self, value: Any) -> None:
-        if id(value) in self._seen or isinstance(value, NO_CONFIGURATION):
+        if id(value) in self._seen or isinstance(value, NO_CONFIGURATION) or callable(value):
             return
         self._seen.add(id(value))
-        if type(value) is dict:
-            if all(map(_is_plain, value.values())):
-                self._note(lambda: value, value)
-        elif hasattr(value, "__dict__") and hasattr(type(value), "__weakref__") and not callable(value):
-            self._note(_of_object(value), vars(value))
+        held = value if type(value) is dict else getattr(value, "__dict__", None)
+        if type(held) is not dict:
+            return
+        if all(map(_is_plain, held.values())):  # then it may be held
+            self._note(lambda: held, held)
+        elif held is not value and hasattr(type(value), "__weakref__"):
+            self._note(_of_object(value), held)
 
     def _note_what_it_reads(self, function: Any, depth: int) -> None:
         if id(function) in self._seen or not _is_of_the_program(function):
