@@ -56,3 +56,14 @@ def test_a_word_that_is_nothing(workshop: Workshop) -> None:
     assert wrong.returncode == 2
     assert wrong.stderr.count("\n") == 1 and "Did you mean: fully-masked-row" in wrong.stderr
     assert workshop.nanwatch("explain", "--twice").returncode == 2
+
+
+def test_a_run_without_an_incident(workshop: Workshop) -> None:
+    workshop.write("good.py", "import torch\ntorch.nn.Linear(2, 2)(torch.ones(1, 2))\n")
+    assert workshop.nanwatch("run", "--dir", "run", "good.py").returncode == 0
+    nothing = workshop.nanwatch("explain", "run")
+    assert nothing.returncode == 2
+    assert (
+        nothing.stderr
+        == "nanwatch: the run in run has no incident: nothing in it was found to be non-finite.\n"
+    )

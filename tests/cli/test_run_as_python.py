@@ -366,6 +366,22 @@ def test_worker_processes(real: Workshop, method: str) -> None:
     assert watched.stderr == ""
 
 
+@pytest.mark.parametrize("stderr", ["sys.stderr", "None"])
+def test_what_is_left_of_an_exception(real: Workshop, stderr: str) -> None:
+    real.write(
+        "script.py",
+        f"""
+        import atexit, sys
+        atexit.register(lambda: print(sys.last_type.__name__, sys.last_value, sys.last_traceback is not None))
+        sys.stderr = {stderr}
+        raise KeyError("lost")
+        """,
+    )
+    plain, watched = real.same("script.py")
+    assert plain.stdout == "KeyError 'lost' True\n"
+    assert watched.stderr.splitlines()[-1:] == plain.stderr.splitlines()[-1:]
+
+
 def test_what_spawned_processes_send_back_may_be_of_the_programs_own_classes(real: Workshop) -> None:
     real.write(
         "script.py",

@@ -113,6 +113,8 @@ def _incident_file(where: str) -> Path:
     for found in (path / "incident.json", *sorted(path.glob("incidents/*/incident.json"), reverse=True)):
         if found.is_file():
             return found
+    if (path / "run.json").is_file():
+        raise NanwatchError(say("cli.explain.no_incident", path=where))
     raise NanwatchError(say("cli.explain.nothing_there", path=where, near=_near(where)))
 
 

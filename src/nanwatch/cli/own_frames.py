@@ -10,11 +10,14 @@ from nanwatch.watching.stack import is_own
 
 
 def show_traceback(error: BaseException) -> None:
-    """Through `sys.excepthook`, as Python would."""
+    """Through `sys.excepthook`, as Python would, and known to what looks it up afterwards."""
     hide_own_frames(error)
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
+    if sys.version_info >= (3, 12):
+        sys.last_exc = error
     if sys.excepthook is not sys.__excepthook__:
         sys.excepthook(type(error), error, error.__traceback__)
-    else:
+    elif sys.stderr is not None:  # else it would be printed to stdout
         traceback.print_exception(error)
 
 

@@ -303,8 +303,10 @@ class LiveTracer:
     def silent_damage(self) -> bool:
         return bool(silent_damage(self.tracer.trace, self.tracer.step))
 
-    def bad_update(self, optimizer: Optimizer) -> bool:
-        self._state = {key_of(t) for state in optimizer.state.values() for t in tensors_in(state)}
+    def bad_update(self, optimizer: Optimizer, of_a_good_step: bool) -> bool:
+        """Where the step itself was bad, and was told of, what the optimizer keeps is bad because of it."""
+        states = optimizer.state.values() if of_a_good_step else ()
+        self._state = {key_of(t) for state in states for t in tensors_in(state)}
         return bool(self.bad_updates())
 
     def held_by_the_optimizer(self, key: int) -> bool:

@@ -527,8 +527,10 @@ def _update_made_again(last: LastUpdate) -> Op | None:
 
 
 def _keeps_something_bad(last: LastUpdate, weight: Operand) -> bool:
-    """Whether what the optimizer keeps of this weight is not finite either: its update has used it."""
-    optimizer = last.optimizer()
+    """Whether what the optimizer keeps of this weight is not finite either, and the gradients of its last
+    update were: that update has spoiled the weight."""
+    good = last.grad_norm is not None and math.isfinite(last.grad_norm)
+    optimizer = last.optimizer() if good else None
     kept = {} if optimizer is None else optimizer.state
     of_weight = (state for p, state in kept.items() if key_of(p) == weight.key)
     return any(measurable(t) and not is_finite(t) for state in of_weight for t in tensors_in(state))

@@ -259,6 +259,8 @@ class OpTracer(TorchDispatchMode):
             return True
         if op.is_view or not op.bad_outputs:
             return False
+        if op.phase == "optimizer" and any(o.source is None for o in op.bad_inputs):
+            return True  # of what the optimizer kept
         if op.bad_inputs and op.phase != "backward":  # it may have taken an infinity out of its mask
             widest = max(o.numbers.count for o in op.bad_inputs)
             return picks(op) or all(o.numbers.count < widest for o in op.bad_outputs)

@@ -182,7 +182,7 @@ class Updates:
         live = watcher.live
         if live is not None and live.active:
             live.pause()
-            if live.bad_update(optimizer):
+            if live.bad_update(optimizer, of_a_good_step=verdict.bad is None):
                 self._went_bad(optimizer, [])
             models = [e.call for e in watcher.recorder.tape.entries if isinstance(e.call, nn.Module)]
             now.notable.update(facts_of(optimizer, models))

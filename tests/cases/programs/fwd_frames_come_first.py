@@ -31,4 +31,4 @@ for step in range(5):
     print(step, loss.item())
 
 # truth:
-# {"phase": "forward", "op": "aten.div.Tensor", "module": "level", "step": 3, "kind": "nan", "samples": [2], "cause": "divide-by-zero", "exit": 3}
+# {"phase": "forward", "op": "aten.div.Tensor", "module": "level", "step": 3, "kind": "nan", "cause": "divide-by-zero", "exit": 3}

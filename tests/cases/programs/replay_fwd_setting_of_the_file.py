@@ -35,4 +35,4 @@ for step in range(8):
     print(step, loss.item())
 
 # truth:
-# {"phase": "forward", "op": "aten.div.Tensor", "module": "0", "step": 3, "kind": "nan", "samples": [2], "cause": "divide-by-zero", "tempting": ["transient-fault"], "exit": 3}
+# {"phase": "forward", "op": "aten.div.Tensor", "module": "0", "step": 3, "kind": "nan", "samples": [2], "cause": "divide-by-zero", "also": ["bad-hyperparameter"], "tempting": ["transient-fault"], "exit": 3}

@@ -11,11 +11,12 @@ def make():
 
 
 trained, file = make(), io.BytesIO()
-trained[2].weight.data.view(torch.int32)[3, 1] = 0x7F800000  # a damaged exponent
 torch.save(trained.state_dict(), file)
-file.seek(0)
+content = bytearray(file.getvalue())
+place = content.index(trained[2].weight.detach().numpy().tobytes())
+content[place + 100 : place + 104] = b"\x00\x00\x80\x7f"  # a damaged exponent
 net = make()
-net.load_state_dict(torch.load(file))  # BIRTH
+net.load_state_dict(torch.load(io.BytesIO(content)))  # BIRTH
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
 for step in range(4):
     loss = nn.functional.cross_entropy(net(torch.randn(4, 5)), torch.tensor([0, 1, 0, 1]))

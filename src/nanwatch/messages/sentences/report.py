@@ -22,6 +22,10 @@ SENTENCES: dict[str, tuple[str, str]] = {
         "nanwatch：{path} 既不是原因名，也不是含有事件的运行目录。是否想输入：{near}？"
         "运行 `nanwatch explain` 可列出所有原因。",
     ),
+    "cli.explain.no_incident": (
+        "nanwatch: the run in {path} has no incident: nothing in it was found to be non-finite.",
+        "nanwatch：{path} 中的运行没有任何事件：未发现非有限值。",
+    ),
     "report.checklist": ("Checklist", "检查清单"),
     "report.debugging": (
         "Debugging steps, done on this step (✗: look here)",
