@@ -26,6 +26,7 @@ ONLY_SEEN_LIVE = {
     "infer_continuous_batching": "the model overwrites the cache that it was given: the report says so",
     "infer_diffusion_sampler": "made in sampling code whose operands are gone when the output shows it",
     "fwd_counter_of_a_class": "what a class counts is not on record: the replay counts on",
+    "opt_momentum_from_a_file": "afterwards the update is known, not which of its ops",
     "opt_heavy_ball": "the optimizer makes its state once: when the loss shows it, it is there already",
 }
 STAND_INS = say_in(
