@@ -50,9 +50,7 @@ class Program:
             __spec__=spec,
         )
         sys.modules["__main__"] = main
-        if (
-            "__mp_main__" in sys.modules
-        ):  # where processes that multiprocessing spawns have it, and what they send
+        if "__mp_main__" in sys.modules:  # its name in spawned processes, and in what they send back
             sys.modules["__mp_main__"] = main
 
     def run(self) -> None:

@@ -360,7 +360,7 @@ def _located(
     into_weights = _writes_weights(blame.op, path, roles) or _made_to_be_saved(blame.op, trouble)
     if blame.outside is not None and blame.op.phase == "optimizer":
         if live is not None and live.held_by_the_optimizer(blame.outside.key):
-            return _bad_state(trouble, blame.op, roles, travel, hidden)
+            return _bad_state(blame.op, roles, travel, hidden)
         into_weights = True  # an earlier bad update, which was let through
     if blame.outside is not None and not (into_weights and not roles.weight(blame.outside.key)):
         found = _brought_in(trouble, blame.outside, live, roles, [], blame.op)
@@ -373,9 +373,7 @@ def _located(
     return Located(step, _kind(op), phase, birth, by, travel, hidden, notes, op.call, op)
 
 
-def _bad_state(
-    trouble: Trouble, op: Op, roles: Roles, travel: tuple[Hop, ...], hidden: tuple[Hidden, ...]
-) -> Located:
+def _bad_state(op: Op, roles: Roles, travel: tuple[Hop, ...], hidden: tuple[Hidden, ...]) -> Located:
     """Of what an optimizer keeps: the update that read it, and spoiled the weights with it."""
     kind = kind_of([o.numbers for o in op.bad_inputs]) or "nan"
     birth = birth_of(op, "optimizer", roles)
