@@ -4,8 +4,8 @@
     python -m bench.long_turns --turns 6 --steps 300
     python -m bench.long_turns --task 24x1024
 
-Where `python -m bench.overhead` has a large standard error, this shows whether all watched steps cost more, or
-some turns have slow ones. A step that takes a tenth more than the middle one of its turn is slow.
+Where `python -m bench.overhead` has a large standard error, this shows whether all watched steps cost more,
+or some turns have slow ones. A step that takes a tenth more than the middle one of its turn is slow.
 """
 
 from __future__ import annotations
