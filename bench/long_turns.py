@@ -5,15 +5,20 @@
     python -m bench.long_turns --task 24x1024
 
 Where `python -m bench.overhead` has a large standard error, this shows whether all watched steps cost more,
-or some turns have slow ones. A step that takes a tenth more than the middle one of its turn is slow.
+or some turns have slow ones. A step that takes a tenth more than the middle one of its turn is slow. Linux
+tells how long the process's threads waited for a core in a turn, and for how long a virtual machine's cores
+were taken away from it (steal, in steps of 10 ms, all cores together).
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
+import os
 import statistics
 import sys
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,11 +32,32 @@ from bench.overhead import UNWATCHED, Nanwatch, Trainer, VerdictByHand, Way, sec
 SLOW = 1.1
 
 
+class Waits(NamedTuple):
+    """Milliseconds since the start, as Linux counts them; 0 where it does not."""
+
+    for_a_core: float
+    stolen: float
+
+    @classmethod
+    def until_now(cls) -> Waits:
+        waited = 0
+        for thread in Path("/proc/self/task").glob("*/schedstat"):
+            with contextlib.suppress(OSError):  # it has just ended
+                waited += int(thread.read_text().split()[1])
+        with contextlib.suppress(OSError, IndexError):
+            ticks = int(Path("/proc/stat").read_text().split(maxsplit=9)[8])
+            return cls(waited / 1e6, 1000 * ticks / os.sysconf("SC_CLK_TCK"))
+        return cls(waited / 1e6, 0.0)
+
+
 class Turn(NamedTuple):
     """The steps of one turn, in milliseconds of the device's own clock."""
 
     mean: float
     steps: list[float]
+    ahead: float
+    """By how much the host was ahead in the end."""
+    waits: Waits
 
     @property
     def middle(self) -> float:
@@ -43,21 +69,26 @@ class Turn(NamedTuple):
         slow = sum(step > SLOW * self.middle for step in ordered)
         return (
             f"mean {self.mean:.3f} ms, middle {self.middle:.3f}, p90 {p90:.2f}, p99 {p99:.2f}, "
-            f"most {ordered[-1]:.1f}, slow {slow} of {len(ordered)}"
+            f"most {ordered[-1]:.1f}, slow {slow} of {len(ordered)}; host {self.ahead:.1f} ahead, "
+            f"waited {self.waits.for_a_core:.0f}, stolen {self.waits.stolen:.0f}"
         )
 
 
 def turn(trainer: Trainer, task: Task, way: Way, steps: int) -> Turn:
     way.put_on(trainer.model)
     trainer.train(task.settling)
+    before = Waits.until_now()
     moments = [trainer.moment()]
     for _ in range(steps):
         trainer.train(1)
         moments.append(trainer.moment())
+    after, sent = Waits.until_now(), time.perf_counter()
     mean = 1000 * seconds_between(moments[0], moments[-1]) / steps
+    ahead = 1000 * (time.perf_counter() - sent)
     each = [1000 * seconds_between(a, b) for a, b in itertools.pairwise(moments)]
     way.take_off()
-    return Turn(mean, each)
+    waits = Waits(after.for_a_core - before.for_a_core, after.stolen - before.stolen)
+    return Turn(mean, each, ahead, waits)
 
 
 def measure(task: Task, device: torch.device, compiled: bool, turns: int, steps: int) -> None:

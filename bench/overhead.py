@@ -7,11 +7,13 @@
 
 A model is trained on and on, and what watches it is taken off and put on again every few steps, so that both
 meet the machine in the same moods. The ratio is that of all watched steps to all unwatched ones, with its
-standard error. The first steps after each change are not timed: watching costs more in them. nanwatch is
-measured as it is between two of its audits, and when its early warnings have learned from the first steps of
-a run: sentinel, recorder and run folder. The audit's share of the time (1%) comes on top. A GPU is timed by
-its own clock; how far its host was ahead of it tells which of the two a step waited for. Its memory is what
-tensors take at the peak, as a ratio too. Ctrl-C ends a model's turn, and shows what was measured so far.
+standard error; the middle one is that of the round which half of the others are above: where it is far from
+the first, a few rounds have met a disturbed machine. The first steps after each change are not timed:
+watching costs more in them. nanwatch is measured as it is between two of its audits, and when its early
+warnings have learned from the first steps of a run: sentinel, recorder and run folder. The audit's share of
+the time (1%) comes on top. A GPU is timed by its own clock; how far its host was ahead of it tells which of
+the two a step waited for. Its memory is what tensors take at the peak, as a ratio too. Ctrl-C ends a model's
+turn, and shows what was measured so far.
 """
 
 from __future__ import annotations
@@ -358,6 +360,7 @@ def ratio_of(timed: list[Timed]) -> dict[str, Any]:
         "ratio": round(ratio, 4),
         "standard_error": round(statistics.stdev(apart) / (steps * unwatched) / math.sqrt(len(timed)), 4),
         "unwatched_ms": round(1000 * unwatched, 3),
+        "middle": round(statistics.median(each.watched.seconds / each.unwatched for each in timed), 4),
         "times": len(timed),
         "unwatched_ahead_ms": round(1000 * statistics.fmean(each.before.ahead for each in timed), 1),
         "ahead_ms": round(1000 * statistics.fmean(each.watched.ahead for each in timed), 1),
@@ -374,7 +377,7 @@ def show(rows: list[dict[str, Any]]) -> None:
     print(f"  {'unwatched':38} {first['unwatched_ms']} ms{beside if on_gpu else ''}")
     for row in rows:
         error = f"\u00b1 {row['standard_error']:.3f}"
-        times = f"{row['times']} times"
+        times = f"middle x{row['middle']:.3f} of {row['times']}"
         if on_gpu:
             memory = row["peak"] / row["unwatched_peak"]
             times += f", host {row['ahead_ms']} ms ahead, memory x{memory:.3f}"

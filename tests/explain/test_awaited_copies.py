@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ ADD, SLICE, COPY = torch.ops.aten.add.Tensor, torch.ops.aten.slice.Tensor, torch
 
 
 def places(count: int) -> list[Stack]:
-    return [(*take_stack()[:1], (take_stack.__code__, n)) for n in range(count)]
+    return [(*take_stack(sys._getframe())[:1], (take_stack.__code__, n)) for n in range(count)]
 
 
 def told(*events: Any) -> list[Stack]:

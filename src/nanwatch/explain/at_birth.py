@@ -19,7 +19,7 @@ from nanwatch.replay.trace import Op
 from nanwatch.replay.tracer import ENGINE, OpTracer, measurable
 from nanwatch.tensors import is_finite
 from nanwatch.watching.module_calls import Scope
-from nanwatch.watching.stack import Stack, is_library, take_stack
+from nanwatch.watching.stack import Stack, is_library, stack_within
 
 if TYPE_CHECKING:
     from nanwatch.explain.case import Case
@@ -57,7 +57,7 @@ class AtBirth(OpTracer):
         node = torch._C._current_autograd_node()
         if node is None and self.birth.phase == "backward":
             return ()
-        own = take_stack(frame, self.boundary, ENGINE if node is not None else "")
+        own = stack_within(frame, self.boundary, ENGINE if node is not None else "")
         if node is None:
             return own + self.base
         forward = self._origin_of(node)[0]

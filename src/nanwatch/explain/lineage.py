@@ -21,7 +21,7 @@ from nanwatch.replay.trace import Op
 from nanwatch.replay.tracer import ENGINE, OpTracer
 from nanwatch.tensors import numbers
 from nanwatch.watching.module_calls import Scope
-from nanwatch.watching.stack import DEEPEST, Stack, called_from, is_library, take_stack
+from nanwatch.watching.stack import DEEPEST, Stack, called_from, is_library, stack_within
 from nanwatch.watching.storages import Storages, key_of
 
 MOST_NODES = 200_000
@@ -254,7 +254,7 @@ class Witness(OpTracer):
             found.given = {n: before[n][0] if n in before else numbers(t, n) for n, t in call.inputs}
         else:
             found.derives = node._sequence_nr()
-            own = take_stack(call.frame, self.boundary, ENGINE)
+            own = stack_within(call.frame, self.boundary, ENGINE)
             found.own_code = any(not is_library(code.co_filename) for code, _ in own)
         number = torch.autograd._get_sequence_nr() - 1  # type: ignore[attr-defined]
         known = self.lineage.by_sequence.get(number)

@@ -37,7 +37,7 @@ from nanwatch.replay.untouched import Untouched
 from nanwatch.tensors import is_finite, numbers
 from nanwatch.watching.module_calls import Scope
 from nanwatch.watching.ranks import NeedsOtherRanks, is_collective
-from nanwatch.watching.stack import Stack, called_from, in_transform, is_library, take_stack
+from nanwatch.watching.stack import Stack, called_from, in_transform, is_library, stack_within
 from nanwatch.watching.storages import Storages, key_of
 from nanwatch.watching.tape import sequence_number
 from nanwatch.watching.worker_threads import handed
@@ -301,7 +301,7 @@ class OpTracer(TorchDispatchMode):
 
     def _note_origin(self, node: Any, frame: FrameType) -> Origin:
         """Where this op is, for itself and for the backward of the node it belongs to."""
-        own = take_stack(frame, self.boundary, ENGINE if node is not None else "")
+        own = stack_within(frame, self.boundary, ENGINE if node is not None else "")
         if node is None:
             place = (own + handed().stack + self.base, self.scope.now())
         else:

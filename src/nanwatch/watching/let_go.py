@@ -65,23 +65,20 @@ def _let_go_of(tape: Tape, keys: list[int], first: int = 0) -> list[int]:
 
 def note_large(tape: Tape) -> None:
     """Once for each tensor: they are asked about in every step."""
+    if tape.looked_at == len(tape.made):
+        return
     for key, tensor in itertools.islice(tape.made.items(), tape.looked_at, None):
-        if _is_large(tensor):
-            tape.large[key] = tensor.nbytes
+        try:
+            size = tensor.nbytes if type(tensor) is Tensor else 0
+        except RuntimeError:  # it is not known
+            continue
+        if size >= LARGE_BYTES and _is_made_again(tensor):
+            tape.large[key] = size
     tape.looked_at = len(tape.made)
 
 
-def _is_large(tensor: Tensor) -> bool:
-    """And of a kind that a replay makes again: what is not differentiable may be carried on elsewhere."""
-    try:
-        if type(tensor) is not Tensor or tensor.nbytes < LARGE_BYTES:  # of most, nothing else is asked
-            return False
-        return _is_made_again(tensor)
-    except RuntimeError:  # a size that is not known
-        return False
-
-
 def _is_made_again(tensor: Tensor) -> bool:
+    """By a replay: what is not differentiable may be carried on elsewhere."""
     if type(tensor) is not Tensor or tensor.is_meta or tensor.is_nested:
         return False
     return tensor.layout is torch.strided and has_graph(tensor)
@@ -141,11 +138,14 @@ def _put_in_place(tape: Tape, others: Mapping[int, Tensor], first: int = 0) -> N
 
     untouched = others.keys().isdisjoint
     for entry in tape.entries[first:]:
+        args, kwargs = entry.args, entry.kwargs
         of_argument = other if entry.kind == "module" else also_inside
-        if not (untouched(map(id, entry.args)) and SIMPLE.issuperset(map(type, entry.args))):
-            entry.args = tuple(map(of_argument, entry.args))
-        if entry.kwargs:
-            entry.kwargs = {name: of_argument(value) for name, value in entry.kwargs.items()}
+        if not (untouched(map(id, args)) and SIMPLE.issuperset(map(type, args))):
+            entry.args = tuple(map(of_argument, args))
+        if kwargs and not (
+            untouched(map(id, kwargs.values())) and SIMPLE.issuperset(map(type, kwargs.values()))
+        ):
+            entry.kwargs = {name: of_argument(value) for name, value in kwargs.items()}
         if entry.unscaled is not None:
             entry.unscaled = other(entry.unscaled)
         if entry.made and any(id(tensor) in others for tensor, _ in entry.made):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import linecache
 import os
-import sys
 import sysconfig
 from functools import lru_cache
 from types import CodeType, FrameType
@@ -24,31 +23,15 @@ MODE_METHODS = ("__torch_function__", "__torch_dispatch__")
 DEEPEST = 60
 
 
-def take_stack(
-    frame: FrameType | None = None, until: FrameType | None = None, until_function: str = ""
-) -> Stack:
-    """The stack from `frame` (default: the caller's) outwards, up to and without `until`, or the innermost
-    frame of a function of that name."""
-    if frame is None:
-        frame = sys._getframe(1)
-    taken: list[tuple[CodeType, int]] = []
-    if until is None and not until_function:  # what every recorded call asks
-        return _like_the_last(frame)
-    while frame is not None and frame is not until and len(taken) < DEEPEST:
-        if frame.f_code.co_name == until_function:
-            break
-        taken.append((frame.f_code, frame.f_lasti))
-        frame = frame.f_back
-    return tuple(taken)
-
-
 _last: Stack = ()
 
 
-def _like_the_last(frame: FrameType | None) -> Stack:
-    """Most calls come from where the one before came from, but for the innermost frame: pairs that are the
-    same are the same object. A hundred thousand recorded calls would else be a million objects, and Python
-    goes through all of them whenever it looks for garbage."""
+def take_stack(frame: FrameType | None) -> Stack:
+    """The stack from `frame` outwards. What every recorded call asks.
+
+    Most calls come from where the one before came from, but for the innermost frame: pairs that are the same
+    are the same object. A hundred thousand recorded calls would else be a million objects, and Python goes
+    through all of them whenever it looks for garbage."""
     global _last
     taken: list[tuple[CodeType, int]] = []
     for known in _last:
@@ -62,6 +45,17 @@ def _like_the_last(frame: FrameType | None) -> Stack:
         frame = frame.f_back
     _last = stack = tuple(taken)
     return stack
+
+
+def stack_within(frame: FrameType | None, until: FrameType | None, until_function: str = "") -> Stack:
+    """The same up to and without `until`, or the innermost frame of a function of that name."""
+    taken: list[tuple[CodeType, int]] = []
+    while frame is not None and frame is not until and len(taken) < DEEPEST:
+        if frame.f_code.co_name == until_function:
+            break
+        taken.append((frame.f_code, frame.f_lasti))
+        frame = frame.f_back
+    return tuple(taken)
 
 
 def read_stack(stack: Stack) -> tuple[Frame, ...]:

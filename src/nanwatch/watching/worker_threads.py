@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import _pop_mode, _push_mode
 
 from nanwatch.signals import let_through
 from nanwatch.watching import op_tap
-from nanwatch.watching.stack import Stack, is_library, take_stack
+from nanwatch.watching.stack import Stack, is_library, stack_within, take_stack
 from nanwatch.watching.tasks_under_way import noted
 from nanwatch.watching.wrapping import Wrappers
 
@@ -224,7 +224,7 @@ def _handing_over(frame: Any) -> Handed:
     _handed_over = True
     tracer = next((m for m in (op_tap.listener(), *_dispatch_modes()) if hasattr(m, "scope")), None)
     before = handed()
-    stack = take_stack(frame, getattr(tracer, "boundary", None)) + before.stack
+    stack = stack_within(frame, getattr(tracer, "boundary", None)) + before.stack
     return Handed(stack, before.modules if tracer is None else tracer.scope.now())
 
 
