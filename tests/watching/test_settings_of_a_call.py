@@ -18,6 +18,7 @@ from nanwatch.watching.settings import MOST, Settings
 
 Watch = Callable[..., nanwatch.Session]
 FLOOR = 1.0
+BASE = 1.0
 CONFIG = {"scale": 1.0, "name": "first"}
 OPTIONS = types.SimpleNamespace(width=torch.ones(()))
 
@@ -26,15 +27,30 @@ def narrowed(x: Tensor) -> Tensor:
     return x / OPTIONS.width
 
 
-class Scaled(nn.Module):
+class Defaults:
+    gain = 1.0
+
+
+class Base(nn.Module):
+    @property
+    def gain(self) -> float:
+        return Defaults.gain
+
+    def scaled(self, x: Tensor) -> Tensor:
+        return x / BASE
+
+
+class Scaled(Base):
     def __init__(self) -> None:
         super().__init__()
         self.layer, self.temperature = nn.Linear(3, 3), 1.0
-        self.options = types.SimpleNamespace(bound=1.0)
+        self.norm = nn.Softshrink(0.0)
+        self.options = types.SimpleNamespace(bound=1.0, head={"scale": 1.0})
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.layer(x) / self.options.bound / self.temperature
-        return narrowed(x / CONFIG["scale"]) / FLOOR
+        x = self.scaled(self.layer(x)) / self.options.bound / self.options.head["scale"] / self.temperature
+        x = x / (1 - self.norm.lambd)
+        return narrowed(x / CONFIG["scale"]) / FLOOR / self.gain
 
 
 def set_floor(value: float) -> None:
@@ -45,6 +61,10 @@ def set_floor(value: float) -> None:
 SET: dict[str, Callable[[Scaled, float], None]] = {
     "an attribute": lambda model, value: setattr(model, "temperature", value),
     "an attribute of what it holds": lambda model, value: setattr(model.options, "bound", value),
+    "an attribute of a layer of torch": lambda model, value: setattr(model.norm, "lambd", 1 - value),
+    "an entry further in": lambda model, value: model.options.head.update(scale=value),
+    "an attribute of a class, read by a property": lambda model, value: setattr(Defaults, "gain", value),
+    "a variable that a method of a base reads": lambda model, value: globals().update(BASE=value),
     "an entry of a configuration": lambda model, value: CONFIG.update(scale=value),
     "a variable of its file": lambda model, value: set_floor(value),
     "what a function of its file reads": lambda model, value: setattr(OPTIONS, "width", torch.tensor(value)),
@@ -100,5 +120,76 @@ def test_it_reads_no_more_than_a_few() -> None:
     assert sum(map(len, Settings(model).now())) <= MOST
 
 
-def test_layers_of_torch_have_none() -> None:
-    assert not Settings(nn.Sequential(nn.Linear(2, 2), nn.Dropout()))
+def test_of_layers_of_torch_only_what_is_no_size() -> None:
+    assert not Settings(nn.Sequential(nn.Linear(2, 2), nn.ReLU()))
+    assert Settings(nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.25))).now() == ((0.25,),)
+
+
+class Counting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.options, self.notes = types.SimpleNamespace(scale=1.0), {"calls": 0}
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.options.scale
+
+
+def test_a_configuration_that_comes_to_hold_its_model_does_not_keep_it_alive() -> None:
+    model = Counting()
+    settings, alive = Settings(model), weakref.ref(model)
+    assert settings.now() == ((1.0,), (0,))
+    model.options.model = model.notes["model"] = model
+    del model
+    gc.collect()
+    assert alive() is None
+    assert settings.now() == ((), ())
+
+
+class Lazy:
+    """As libraries have them: whatever is asked of it makes it."""
+
+    made: list[str] = []
+
+    @property
+    def __class__(self) -> type:  # type: ignore[override]
+        self.made.append("class")
+        return dict
+
+    def __getattr__(self, name: str) -> Any:
+        self.made.append(name)
+        raise AttributeError(name)
+
+
+LAZY = Lazy()
+TABLE = dict.fromkeys(range(100_000), 1.0)
+
+
+class Reads(nn.Module):
+    part = Lazy()
+
+    def forward(self, x: Tensor, extra: Any = None) -> Tensor:
+        return x if self.training else LAZY or self.part or TABLE
+
+
+class Augmented(dict):  # type: ignore[type-arg]
+    """Makes its items when somebody goes through them."""
+
+    def values(self) -> Any:
+        Lazy.made.append("values")
+        return super().values()
+
+    def __iter__(self) -> Any:
+        Lazy.made.append("iter")
+        return super().__iter__()
+
+
+def test_no_code_of_the_program_runs_because_somebody_looks(watch: Watch) -> None:
+    Lazy.made.clear()  # pytest has looked
+    with watch():
+        for given in (LAZY, Augmented(x=torch.ones(2)), [LAZY]):
+            Reads()(torch.ones(2, requires_grad=True), given)
+    assert Lazy.made == []
+
+
+def test_tables_are_no_settings() -> None:
+    assert not any(place.trail == ("TABLE",) for place in Settings(Reads())._places)

@@ -18,6 +18,7 @@ import numpy
 import torch
 
 from nanwatch.signals import let_through
+from nanwatch.watching.own_values import dict_of
 from nanwatch.watching.stack import is_library
 from nanwatch.watching.storages import key_of
 from nanwatch.watching.tape import PLAIN, map_tensors
@@ -30,6 +31,8 @@ LONGEST = 10_000
 MOST_BYTES = 2**26
 """Of tensors in containers, for one call."""
 
+LOOKED_PAST = (torch.Tensor, *PLAIN)
+"""Arguments of these kinds hold nothing that a call could change."""
 _NOTHING = object()
 KEYED = (dict, OrderedDict, defaultdict)
 LISTED = (list, deque)
@@ -82,7 +85,7 @@ class Contents:
 
 def contents_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Contents | None:
     """None for the usual call, whose arguments are tensors and numbers."""
-    waiting = [v for v in (*args, *kwargs.values()) if not isinstance(v, (torch.Tensor, PLAIN))]
+    waiting = [v for v in (*args, *kwargs.values()) if not issubclass(type(v), LOOKED_PAST)]
     if not waiting:
         return None
     contents = Contents()
@@ -93,7 +96,7 @@ def contents_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Contents | Non
             continue
         seen.add(id(value))
         inner = _note(value, contents)
-        waiting += [v for v in inner if not isinstance(v, (torch.Tensor, PLAIN))]
+        waiting += [v for v in inner if not issubclass(type(v), LOOKED_PAST)]
     return contents
 
 
@@ -107,14 +110,14 @@ def _note(value: Any, contents: Contents) -> list[Any]:
             return []
         contents.held.append((value, _copy_of(value)))
         return list(value.values() if kind in KEYED else value)
-    if isinstance(value, Iterator):
+    if issubclass(kind, Iterator):
         if kind in REWINDABLE:
             contents.iterators.append((value, copy.copy(value)))
         else:
             contents.used_up = kind.__name__
         return []
-    attributes = getattr(value, "__dict__", None)
-    if type(attributes) is not dict or callable(value) or len(attributes) > LONGEST:
+    attributes = dict_of(value)
+    if attributes is None or callable(value) or len(attributes) > LONGEST:
         return []
     contents.held.append((attributes, dict(attributes)))
     contents.objects.append(attributes)

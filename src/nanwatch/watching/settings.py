@@ -1,119 +1,168 @@
 """Numbers and words that a model's code reads without being given them: attributes of its modules, variables
 of its file, entries of a configuration there. A program may set one for a call and put it back afterwards:
 each call has them on record, so that a replay has those of the call.
+
+The program's own code is not run for this: no attribute is asked for that a class could make up.
 """
 
 from __future__ import annotations
 
 import contextlib
+import sys
 import types
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
+from nanwatch.watching.own_values import dict_of
 from nanwatch.watching.stack import is_library
 
 PLAIN = frozenset((bool, int, float, complex, str))
 """Not None, in the place of which something may be made once and kept."""
 OF_EVERY_MODULE = frozenset(nn.Module().__dict__)
-MOST = 64
+MOST = 128
 """They are read at each call of a model."""
 MOST_OF_ONE = 32
+MOST_KEYS = 1000
+"""A dict with more is a table, and no configuration."""
 DEEPEST_FUNCTION = 3
-NO_CONFIGURATION = (type, types.ModuleType, nn.Module, torch.Tensor, torch.optim.Optimizer)
+DEEPEST_CONFIGURATION = 2
+NO_CONFIGURATION = (nn.Module, torch.Tensor, torch.optim.Optimizer)
 
-Held = dict[str, Any]
+Root = weakref.ref[Any]
+"""A module, a class or a file of the program, or a function, for the variables of its file."""
 Values = tuple[tuple[Any, ...], ...]
 
 
+class Place:
+    """Some values that are kept together. Nothing of the program's is held: a configuration is found again
+    each time from what has it."""
+
+    __slots__ = ("names", "root", "trail")
+
+    def __init__(self, root: Root, trail: tuple[str, ...], names: tuple[str, ...]) -> None:
+        self.root, self.trail, self.names = root, trail, names
+
+    def held(self) -> Mapping[str, Any] | None:
+        living = self.root()
+        if living is None:
+            return None
+        found: Any = living.__globals__ if type(living) is types.FunctionType else living.__dict__
+        for name in self.trail:
+            value = found.get(name)
+            found = value if type(value) is dict else dict_of(value)
+            if found is None:
+                return None
+        return found  # type: ignore[no-any-return]
+
+    def put(self, name: str, value: Any) -> None:
+        held, living = self.held(), self.root()
+        if isinstance(held, dict):
+            held[name] = value
+        elif isinstance(living, type) and not self.trail:
+            type.__setattr__(living, name, value)
+
+
 class Settings:
-    """Of one model: where they are. Holds its modules weakly."""
+    """Of one model: where they are."""
 
     def __init__(self, model: nn.Module) -> None:
-        self._of_objects: list[tuple[weakref.ref[Any], tuple[str, ...]]] = []
-        """Attributes, by name."""
-        self._in_dicts: list[tuple[Held, tuple[str, ...]]] = []
+        self._places: list[Place] = []
         self._room = MOST
         self._seen: set[int] = set()
-        own = [module for module in model.modules() if _is_of_the_program(type(module).forward)]
+        modules = list(model.modules())
+        own = [module for module in modules if _is_of_the_program(type(module).forward)]
+        for kind in dict.fromkeys(map(type, own)):
+            for base in filter(_is_class_of_the_program, kind.__mro__):
+                for value in vars(base).values():
+                    self._note_what_it_reads(_function_in(value), DEEPEST_FUNCTION)
         for module in own:
             attributes = {n: v for n, v in vars(module).items() if n not in OF_EVERY_MODULE}
-            self._note(attributes, attributes, module)
-            for value in attributes.values():
-                self._note_configuration(value)
-        for kind in dict.fromkeys(map(type, own)):
-            for value in vars(kind).values():
-                self._note_what_it_reads(getattr(value, "__func__", value), DEEPEST_FUNCTION)
+            self._note(weakref.ref(module), (), attributes, attributes)
+            for name, value in attributes.items():
+                self._note_configuration(weakref.ref(module), (name,), value)
+        for module in [m for m in modules if not _is_of_the_program(type(m).forward)]:
+            held = vars(module)
+            numbers = [n for n, v in held.items() if type(v) is float and n not in OF_EVERY_MODULE]
+            self._note(weakref.ref(module), (), held, numbers)  # eps, p, momentum: not sizes
 
     def __bool__(self) -> bool:
-        return bool(self._of_objects or self._in_dicts)
+        return bool(self._places)
 
     def now(self) -> Values:
-        """Asked at each call of the model: no function of ours is called for any of them."""
+        """Asked at each call of the model: for attributes no function of ours is called."""
         found = []
-        for reference, names in self._of_objects:
-            living = reference()
-            found.append(() if living is None else tuple(map(living.__dict__.get, names)))
-        for held, names in self._in_dicts:
-            found.append(tuple(map(held.get, names)))
+        for place in self._places:
+            if place.trail or type(living := place.root()) is types.FunctionType:
+                held = place.held()
+            else:
+                held = None if living is None else living.__dict__
+            found.append(() if held is None else tuple(map(held.get, place.names)))
         return tuple(found)
 
     @contextlib.contextmanager
     def as_they_were(self, values: Values) -> Iterator[None]:
-        undo: list[tuple[Held, str, Any]] = []
+        undo: list[tuple[Place, str, Any]] = []
         try:
-            for (held, names), then in zip(self._places(), values, strict=True):
-                for name, was in zip(names, then, strict=False):
+            for place, then in zip(self._places, values, strict=True):
+                held = place.held() or {}
+                for name, was in zip(place.names, then, strict=False):
                     if _is_plain(was) and _is_plain(held.get(name)):
-                        undo.append((held, name, held[name]))
-                        held[name] = was
+                        undo.append((place, name, held[name]))
+                        place.put(name, was)
             yield
         finally:
-            for held, name, now in undo:
-                held[name] = now
+            for place, name, now in undo:
+                place.put(name, now)
 
-    def _places(self) -> Iterator[tuple[Held, tuple[str, ...]]]:
-        for reference, names in self._of_objects:
-            living = reference()
-            yield {} if living is None else vars(living), names
-        yield from self._in_dicts
-
-    def _note(self, held: Held, names: Iterable[str], of: Any = None) -> None:
-        """`of`: the object whose attributes these are; else `held` itself is kept."""
+    def _note(
+        self, root: Root, trail: tuple[str, ...], held: Mapping[str, Any], names: Iterable[str]
+    ) -> None:
         read = [n for n in names if type(n) is str and not n.startswith("__") and _is_plain(held[n])]
         read = read[: min(self._room, MOST_OF_ONE)]
         self._room -= len(read)
-        if read and of is not None:
-            self._of_objects.append((weakref.ref(of), tuple(read)))
-        elif read:
-            self._in_dicts.append((held, tuple(read)))
+        if read:
+            self._places.append(Place(root, trail, tuple(read)))
 
-    def _note_configuration(self, value: Any) -> None:
-        if id(value) in self._seen or isinstance(value, NO_CONFIGURATION) or callable(value):
+    def _note_configuration(
+        self, root: Root, trail: tuple[str, ...], value: Any, names: frozenset[str] = frozenset()
+    ) -> None:
+        """`names`: what the code that reads it asks of something, where all of it would be too much."""
+        kind = type(value)
+        if self._room <= 0 or kind in PLAIN or kind is types.FunctionType or id(value) in self._seen:
             return
         self._seen.add(id(value))
-        held = value if type(value) is dict else getattr(value, "__dict__", None)
-        if type(held) is not dict:
+        if kind is types.ModuleType or issubclass(kind, type):
+            if _is_of_a_program_file(value):
+                held = value.__dict__
+                self._note(weakref.ref(value), (), held, [n for n in names if n in held])
             return
-        if all(map(_is_plain, held.values())):  # then it may be held
-            self._note(held, held)
-        elif held is not value and hasattr(type(value), "__weakref__"):
-            self._note(held, held, value)
+        if issubclass(kind, NO_CONFIGURATION) or callable(value):
+            return
+        held = value if kind is dict else dict_of(value)
+        if held is None or len(held) > MOST_KEYS:
+            return
+        self._note(root, trail, held, list(held))
+        if len(trail) < DEEPEST_CONFIGURATION:
+            for name, inner in list(held.items()):
+                if type(name) is str:
+                    self._note_configuration(root, (*trail, name), inner)
 
     def _note_what_it_reads(self, function: Any, depth: int) -> None:
         if id(function) in self._seen or not _is_of_the_program(function):
             return
         self._seen.add(id(function))
-        variables = function.__globals__
-        names = [n for n in dict.fromkeys(_names_in(function.__code__)) if n in variables]
-        self._note(variables, names)  # of a file, which lives as long as its functions
-        for value in [variables[n] for n in names]:
-            self._note_configuration(value)
+        variables, root = function.__globals__, weakref.ref(function)
+        read = frozenset(_names_in(function.__code__))
+        names = sorted(n for n in read if n in variables)
+        self._note(root, (), variables, names)
+        for name in names:
+            self._note_configuration(root, (name,), variables[name], read)
             if depth:
-                self._note_what_it_reads(value, depth - 1)
+                self._note_what_it_reads(variables[name], depth - 1)
 
 
 def _is_plain(value: Any) -> bool:
@@ -122,8 +171,27 @@ def _is_plain(value: Any) -> bool:
     return type(value) in PLAIN
 
 
+def _function_in(value: Any) -> Any:
+    """Of what a class has under a name."""
+    if type(value) in (staticmethod, classmethod):
+        return value.__func__
+    return value.fget if type(value) is property else value
+
+
 def _is_of_the_program(function: Any) -> bool:
-    return isinstance(function, types.FunctionType) and not is_library(function.__code__.co_filename)
+    return type(function) is types.FunctionType and not is_library(function.__code__.co_filename)
+
+
+def _is_class_of_the_program(kind: type) -> bool:
+    return any(_is_of_the_program(_function_in(value)) for value in vars(kind).values())
+
+
+def _is_of_a_program_file(value: Any) -> bool:
+    """A module, or a class: its file."""
+    name = value.__dict__.get("__module__")
+    module = value if type(value) is types.ModuleType else sys.modules.get(name)
+    file = None if module is None else module.__dict__.get("__file__")
+    return isinstance(file, str) and not is_library(file)
 
 
 def _names_in(code: types.CodeType) -> Iterator[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import functools
 import weakref
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from nanwatch.messages import say
+from nanwatch.watching.own_values import dict_of, items_of
 from nanwatch.watching.randomness import GeneratorState, Rng
 from nanwatch.watching.stack import Stack
 from nanwatch.watching.torch_functions import changes_its_input
@@ -358,8 +359,9 @@ PLAIN = (
 
 
 def tensors_in(value: Any) -> list[torch.Tensor]:
-    """Every tensor in nested containers, dataclasses and plain objects."""
-    if isinstance(value, Tensor):
+    """Every tensor in nested containers, dataclasses and plain objects, as they are kept there: no code of
+    the program's classes is run."""
+    if issubclass(type(value), Tensor):
         return [value]
     found: list[torch.Tensor] = []
     _collect(value, found, DEEPEST, set())
@@ -370,9 +372,10 @@ def tensors_of_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch
     """The same for the arguments of a call, which are mostly tensors and numbers."""
     found: list[torch.Tensor] = []
     for value in (*args, *kwargs.values()) if kwargs else args:
-        if isinstance(value, Tensor):
+        kind = type(value)
+        if kind is Tensor or issubclass(kind, Tensor):
             found.append(value)
-        elif not isinstance(value, PLAIN):
+        elif not issubclass(kind, PLAIN):
             _collect(value, found, DEEPEST, set())
     return found
 
@@ -388,19 +391,16 @@ def given_to(entry: Entry) -> list[torch.Tensor]:
 
 
 def _collect(value: Any, found: list[torch.Tensor], depth: int, seen: set[int]) -> None:
-    if isinstance(value, torch.Tensor):
+    kind = type(value)
+    if issubclass(kind, Tensor):
         found.append(value)
         return
-    if isinstance(value, PLAIN) or depth == 0 or id(value) in seen or len(seen) > MOST_VISITED:
+    if issubclass(kind, PLAIN) or depth == 0 or id(value) in seen or len(seen) > MOST_VISITED:
         return
     seen.add(id(value))
-    items: Iterable[Any] = ()
-    if isinstance(value, (list, tuple, set)):
-        items = value
-    elif isinstance(value, Mapping):
-        items = value.values()
-    elif hasattr(value, "__dict__") and not callable(value):
-        items = vars(value).values()
+    items = items_of(value)
+    if items is None:
+        items = () if callable(value) else (dict_of(value) or {}).values()
     passed_over = 0
     for item in items:
         before = len(found)
