@@ -49,11 +49,13 @@ class Held:
 
 
 def optimizer_of(case: Case) -> Any:
-    """The optimizer of the step, or of the last update; None if there is none."""
-    if case.trouble.optimizer is not None:
-        return case.trouble.optimizer
+    """That of the step, or of the last update; of that one first where it is to blame: of two optimizers the
+    other one may be about to step. None if there is none."""
     last = case.trouble.last_update
-    return None if last is None else last.optimizer()
+    of_the_last = None if last is None else last.optimizer()
+    if last is not None and case.phase == "optimizer" and case.located.step == last.step:
+        return of_the_last or case.trouble.optimizer
+    return case.trouble.optimizer or of_the_last
 
 
 def of_modules(models: list[nn.Module]) -> list[Held]:

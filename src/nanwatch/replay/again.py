@@ -173,7 +173,7 @@ def _past_replicas(scope: Scope) -> Callable[..., Any]:
 
 
 def call_again(
-    entry: Entry, step: int, after_root: bool = False, values: dict[int, torch.Tensor] | None = None
+    entry: Entry, step: int, roots: int = 0, values: dict[int, torch.Tensor] | None = None
 ) -> Op | None:
     """One call of the tape, traced, on copies of its tensors: the op in it that first made a bad value.
     `values`: what was in some of them, by their id."""
@@ -181,7 +181,7 @@ def call_again(
     tracer.alone = True
     tracer.step = step
     tracer.base = entry.stack
-    tracer.after_root = after_root
+    tracer.roots = roots
     tracer.phase = "functional" if entry.functional else "outside"
     copies = {key: value.clone() for key, value in (values or {}).items()}
     if entry.before is not None:

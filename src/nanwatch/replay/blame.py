@@ -112,7 +112,7 @@ def _let_in(trace: Trace, first: Blame) -> Blame:
     weights = [b for b in candidates if b.outside is not None and _is_weight(b.outside)]
     if weights:
         return min(weights, key=_age)
-    births = [b for b in candidates if b.outside is None and not _is_written_down(b.op)]
+    births = [b for b in candidates if b.outside is None and not is_written_down(b.op)]
     if not births:
         return first
     birth = min(births, key=_age)
@@ -131,7 +131,7 @@ def _bounded_before(trace: Trace, first: Blame) -> Blame:
         b
         for b in _inf_candidates([*path, first.op], first.op)
         if b.outside is not None
-        or not (b.op.stack == first.op.stack or _is_written_down(b.op) or _is_discarded(trace, b.op))
+        or not (b.op.stack == first.op.stack or is_written_down(b.op) or _is_discarded(trace, b.op))
     ]
     return _as_forward_read_it(trace, min(found, key=_age)) if found else first
 
@@ -147,21 +147,24 @@ def _as_forward_read_it(trace: Trace, blame: Blame) -> Blame:
 
 
 def _is_discarded(trace: Trace, birth: Op) -> bool:
-    """Whether an op that chooses place by place was given what came of this one, and took something else."""
-    carriers = {birth.index}
+    """Whether an op that chooses place by place was given what came of this one, and took something else; and
+    nothing else has made numbers of it (a gate), through which it would come back, too."""
+    carriers, chosen = {birth.index}, False
     for op in trace.ops.values():
         if op.phase not in ("backward", "optimizer") and any(o.source in carriers for o in op.bad_inputs):
             if op.bad_outputs:
                 carriers.add(op.index)
-            elif op.name.split(".")[1] in CHOOSES:
-                return True
-    return False
+            elif base_of(op) in CHOOSES:
+                chosen = True
+            elif any("float" in o.numbers.dtype for o in op.outputs):
+                return False
+    return chosen
 
 
 CHOOSES = frozenset(("where", "masked_fill", "masked_fill_", "nan_to_num", "nan_to_num_"))
 
 
-def _is_written_down(op: Op) -> bool:
+def is_written_down(op: Op) -> bool:
     """A NaN that the program wrote itself is meant."""
     return bool(op.constants) or any(o.from_python for o in op.bad_inputs)
 
@@ -286,7 +289,7 @@ def looks_like_mask(numbers: Numbers) -> bool:
 def _where_a_deliberate_infinity_escapes(path: list[Op]) -> Blame | None:
     """All infinities were asked for, and yet one arrived: name the op that took it out of its mask. (The log
     of a 0/1 mask is asked for only as long as nothing comes of it.)"""
-    unwritten = next((op for op in path if op.makes_inf and not _is_written_down(op)), None)
+    unwritten = next((op for op in path if op.makes_inf and not is_written_down(op)), None)
     if unwritten is not None:
         return Blame(unwritten)
     for op in path:

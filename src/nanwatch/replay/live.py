@@ -22,9 +22,9 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from nanwatch.replay.blame import first_harmful, hidden_births, silent_damage
+from nanwatch.replay.blame import first_harmful, hidden_births, is_written_down, silent_damage, way
 from nanwatch.replay.op_call import OpCall
-from nanwatch.replay.trace import Op
+from nanwatch.replay.trace import Op, written_by
 from nanwatch.replay.tracer import OpTracer
 from nanwatch.signals import let_through
 from nanwatch.watching import op_tap
@@ -154,6 +154,7 @@ class LiveTracer:
         self._began = time.perf_counter()
         self._step_cost = 0.0
         self._state: set[int] = set()
+        self._updated: set[int] = set()
         """The memory of what the optimizer keeps that has made the last update."""
         self._spent_before = 0.0
 
@@ -168,13 +169,8 @@ class LiveTracer:
     def phase(self, value: str) -> None:
         self.tracer.phase = value
 
-    @property
-    def after_root(self) -> bool:
-        return self.tracer.after_root
-
-    @after_root.setter
-    def after_root(self, value: bool) -> None:
-        self.tracer.after_root = value
+    def root_returned(self) -> None:
+        self.tracer.roots += 1
 
     def begin_step(self, step: int) -> bool:
         tracer, allowed = self.tracer, self._share * (time.perf_counter() - self._began)
@@ -307,6 +303,7 @@ class LiveTracer:
         """Where the step itself was bad, and was told of, what the optimizer keeps is bad because of it."""
         states = optimizer.state.values() if of_a_good_step else ()
         self._state = {key_of(t) for state in states for t in tensors_in(state)}
+        self._updated = {key_of(p) for group in optimizer.param_groups for p in group["params"]}
         return bool(self.bad_updates())
 
     def held_by_the_optimizer(self, key: int) -> bool:
@@ -318,11 +315,18 @@ class LiveTracer:
         return [op.index for op in self.tracer.trace.ops.values() if self._is_bad_update(op)]
 
     def _is_bad_update(self, op: Op) -> bool:
+        """An infinity that the optimizer wrote down itself, or keeps from before (the smallest value so far),
+        is harmless until it comes to a weight."""
         if op.phase != "optimizer" or op.step != self.tracer.step or not op.bad_outputs:
             return False
         if not self.tracer.writers.holds(op.index):
             return False
         blame = first_harmful(self.tracer.trace, [op.index])
-        if blame is None or blame.op.phase != "optimizer":
+        if blame is None:
             return False
-        return blame.outside is None or self.held_by_the_optimizer(blame.outside.key)
+        spoils_a_weight = any(operand.key in self._updated for operand in op.bad_outputs)
+        if blame.outside is not None or blame.op.phase != "optimizer":
+            passed = way(self.tracer.trace, blame.op.index, [op.index]) if spoils_a_weight else []
+            held = [blame.outside] if blame.outside is not None else written_by([blame.op, *passed])
+            return spoils_a_weight and any(self.held_by_the_optimizer(operand.key) for operand in held)
+        return spoils_a_weight or not is_written_down(blame.op)

@@ -27,7 +27,7 @@ from nanwatch.replay.multiplied import multiplied
 from nanwatch.replay.other_ranks import COLLECTIVES, hands_to_others, has_other_ranks, others_sent
 from nanwatch.replay.roles import Roles, written_down
 from nanwatch.replay.samples import bad_rows, bad_rows_of_batch
-from nanwatch.replay.trace import Op, Operand, Trace
+from nanwatch.replay.trace import Op, Operand, Trace, written_by
 from nanwatch.replay.tracer import OpTracer, measurable
 from nanwatch.replay.update_again import update_again
 from nanwatch.replay.without_given import keeping, run_without_given, with_numbers
@@ -367,10 +367,17 @@ def _located(
         return replace(found, by=by, travel=(hop_of(blame.op), *travel), hidden=hidden)
     op = blame.op
     phase = "weights" if into_weights else _phase(op, trouble, path, roles)
+    if trouble.seen_in == "weights" and live is not None and _is_of_the_optimizer([op, *path], live):
+        phase = "optimizer"
     birth = replace(birth_of(op, phase, roles), samples=_rows(op, phase, trouble))
     step = op.step if phase == "optimizer" else trouble.step
     notes = roles.said_of_own_writes([op, *path]) if phase == "forward" else []
     return Located(step, _kind(op), phase, birth, by, travel, hidden, notes, op.call, op)
+
+
+def _is_of_the_optimizer(path: list[Op], live: LiveTracer) -> bool:
+    """Whether the program itself has written it into what an optimizer keeps."""
+    return any(live.held_by_the_optimizer(operand.key) for operand in written_by(path))
 
 
 def _bad_state(op: Op, roles: Roles, travel: tuple[Hop, ...], hidden: tuple[Hidden, ...]) -> Located:
@@ -432,8 +439,14 @@ def _phase(op: Op, trouble: Trouble, path: list[Op], roles: Roles) -> str:
         return "backward"  # somebody's own arithmetic on the gradients
     if op.phase != "data":
         return op.phase
-    following = next((o.phase for o in path if o.phase != "data"), None)
-    return "loss" if op.after_root and following == "loss" else "data"
+    following = next((o for o in path if o.phase != "data"), None)
+    return "loss" if following is not None and _is_beside_the_loss(op, following) else "data"
+
+
+def _is_beside_the_loss(op: Op, reader: Op) -> bool:
+    """Whether something was made for the loss alone: after the model's call, and no other one came between.
+    Labels that are prepared between two models, or two micro-batches, are data."""
+    return reader.phase == "loss" and op.after_root and op.roots == reader.roots
 
 
 def _brought_in(
@@ -447,7 +460,9 @@ def _brought_in(
     """A tensor that was bad before any traced op read it: a weight, the batch, a loaded file."""
     weight = roles.weight(operand.key)
     tensor = operand.value
-    in_forward = reader is not None and reader.phase in ("data", "forward", "loss")
+    in_forward = reader is not None and (
+        reader.phase in ("data", "forward", "loss") or bool(roles.argument_name(operand.key))
+    )
     seen_in = "loss" if in_forward and trouble.seen_in == "gradients" else trouble.seen_in
     phase = "weights" if weight else {**SHOWN_IN_PHASE, "loss": "data"}.get(seen_in, "data")
     samples: tuple[int, ...] = ()
@@ -455,7 +470,7 @@ def _brought_in(
         samples = _fewest_rows(tensor, trouble)
     op = _known_writer(tensor, live, weight is not None) or roles.origin(operand.key)
     if op is not None:
-        if phase == "data" and op.after_root and reader is not None and reader.phase == "loss":
+        if phase == "data" and reader is not None and _is_beside_the_loss(op, reader):
             phase, samples = "loss", ()
         return _made_outside(trouble, op, phase, samples, roles, notes)
     came = _arrival(tensor, live, trouble)

@@ -121,9 +121,9 @@ class Player:
         if entry.kind == "module":
             self._kept.ends()
             self._again.outputs = list(tensors_in(outputs))
-            self._tracer.after_root = True
+            self._tracer.roots += _phase_of(entry) != "loss"
             self._compare(entry.made, self._again.outputs)
-        elif entry.functional and not entry.derivative and not self._tracer.after_root:
+        elif entry.functional and not entry.derivative and not self._tracer.roots:
             self._again.outputs = list(tensors_in(outputs))
         elif entry.derivative and not self._differentiates:
             self._note_derivative(list(tensors_in(outputs)), inner_losses)

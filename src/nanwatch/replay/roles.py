@@ -274,8 +274,9 @@ class Roles:
 
     def _called_again(self, entry: Entry, values: dict[int, torch.Tensor]) -> Op | None:
         step = next(entries for entries in self._steps if entry in entries)
-        after_root = any(e.kind == "module" for e in step[: step.index(entry)])
-        return call_again(entry, self._tape.step, after_root, values)
+        before = step[: step.index(entry)]
+        roots = sum(e.kind == "module" and e.phase != "loss" for e in before)
+        return call_again(entry, self._tape.step, roots, values)
 
     def _first_of(self, changes: list[Entry]) -> Op | None:
         """The first of some changes in place, given the last first, that makes something bad of finite

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 import torch
 
@@ -25,11 +25,24 @@ def bad_rows(
     dims = [d for d in range(bad.dim()) if bad.shape[d] == size]
     if dims:
         rows = mask.transpose(0, dims[0]).reshape(size, -1).any(1)
-    elif folded and bad.shape[0] % size == 0 and bad.shape[0] > 0:
+    elif folded and bad.shape[0] % size == 0 and bad.shape[0] // size in _folds(bad, tape):
         rows = mask.reshape(size, -1).any(1)
     else:
         return ()
     return tuple(int(i) for i in rows.nonzero().reshape(-1).tolist())
+
+
+def _folds(bad: torch.Tensor, tape: Tape) -> Container[int]:
+    """With how many of something else a row of the batch may share a dimension: heads of attention, of which
+    nothing is known, or in a matrix what dimensions of the batch come to (frames, pixels)."""
+    if bad.dim() > 2:
+        return range(1, int(bad.shape[0]) + 1)
+    found = {1}
+    for entry in tape.entries:
+        for tensor in tensors_in((entry.args, entry.kwargs)) if entry.kind == "module" else ():
+            for size in tensor.shape[1:4]:
+                found |= {int(size) * fold for fold in found}
+    return found
 
 
 def bad_rows_of_batch(tape: Tape) -> tuple[int, ...]:
@@ -63,11 +76,14 @@ def _results_given(tape: Tape) -> Iterator[tuple[Entry, set[int]]]:
             made.update(key_of(t) for t in tensors_in(entry.outputs))
 
 
-def _rows_of(batch: torch.Tensor, tape: Tape) -> int:
-    """Its first dimension; or the second, where it is that one which the labels have: (time, batch, channels)
-    is what torch's recurrent layers are given."""
+def _rows_of(batch: torch.Tensor, call: Entry, tape: Tape) -> int:
+    """Its first dimension; or the second, where it is that one which the labels have, and what the model made
+    of it has not the first: (time, batch, channels) is what torch's recurrent layers are given."""
     first = int(batch.shape[0])
-    second = int(batch.shape[1]) if batch.dim() > 1 else first
+    made = [tensor for tensor in tensors_in(call.outputs) if tensor.dim() > 0]
+    if batch.dim() < 2 + batch.is_floating_point() or any(tensor.shape[0] == first for tensor in made[:1]):
+        return first
+    second = int(batch.shape[1])
     beside = {
         int(tensor.shape[0])
         for entry, results in _results_given(tape)
@@ -84,7 +100,7 @@ def batch_size(tape: Tape) -> int | None:
     for entry in [*reversed([e for e, r in calls if not r]), *reversed([e for e, r in calls if r])]:
         for tensor in tensors_in((entry.args, entry.kwargs)):
             if tensor.dim() > 0:
-                return _rows_of(tensor, tape)
+                return _rows_of(tensor, entry, tape)
     for tensor in [*tape.used.values(), *tape.made.values()]:
         if tensor.dim() > 0 and not tensor.requires_grad:
             return int(tensor.shape[0])

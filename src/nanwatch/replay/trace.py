@@ -63,8 +63,8 @@ class Op:
     """It turned an overflow into a zero that is not the true value."""
     range_only: bool = False
     """The infinities it made are numbers in a wider dtype."""
-    after_root: bool = False
-    """A root module had already returned in this step."""
+    roots: int = 0
+    """How many models had already returned in this step."""
     usual: bool = False
     """The same line made infinities with the same op in earlier steps, and nothing came of it."""
     lived_with: bool = False
@@ -75,6 +75,10 @@ class Op:
     """Of a birth with fresh values: where they are in its output."""
     asked_about: bool = False
     """The program had asked whether what it was given is infinite, and means to take it out with this op."""
+
+    @property
+    def after_root(self) -> bool:
+        return self.roots > 0
 
     @property
     def module(self) -> str | None:
@@ -161,6 +165,11 @@ class Op:
         if self.constants or self.usual or (self.bad_inputs and self.fresh is None):
             return True
         return self.name.startswith("aten.log.") and all(_zero_or_one(o.numbers) for o in self.inputs)
+
+
+def written_by(ops: list[Op]) -> list[Operand]:
+    """What is not finite in what these made."""
+    return [operand for op in ops for operand in op.bad_outputs]
 
 
 PICKS = ("gather", "index", "index_select", "take")

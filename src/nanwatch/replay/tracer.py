@@ -80,7 +80,8 @@ class OpTracer(TorchDispatchMode):
         """memory that was filled elsewhere -> where it came in."""
         self.constants: Storages[bool] = Storages()
         """memory of single numbers that came out of the program's text."""
-        self.after_root = False
+        self.roots = 0
+        """How many models have returned in this step."""
         self.alone = False
         """Other ranks do not do the same: a collective would wait for ever, or take their next one."""
         self._derived: Storages[bool] = Storages()
@@ -108,7 +109,7 @@ class OpTracer(TorchDispatchMode):
         self._origins.clear()
         self._number_before = sequence_number() - 1
         self._kept = 0
-        self.after_root = False
+        self.roots = 0
         self.peaks.clear()
         for memory in (self.writers, self.allocated, self.arrivals, self.constants, self._derived):
             memory.sweep()
@@ -379,7 +380,7 @@ class OpTracer(TorchDispatchMode):
             constants=infinite_constants(call.arguments),
             arguments=plain_arguments(call.arguments),
             is_view=call.is_view,
-            after_root=self.after_root,
+            roots=self.roots,
         )
         if op.bad_inputs and op.bad_outputs and not op.is_view:
             self._note_fresh(op, call, results)

@@ -94,7 +94,8 @@ class LiveTrace(Protocol):
     """It is to look at this step."""
     on: bool
     """It is looking, or only blind for a while."""
-    after_root: bool
+
+    def root_returned(self) -> None: ...
 
     @property
     def ops_seen(self) -> int: ...

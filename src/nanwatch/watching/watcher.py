@@ -361,8 +361,8 @@ class Watcher:
         if self.recorder.on_write is not None:
             self.updates.aftermath.module_returned(entry)
         self.now.model_returned = True
-        if self.live is not None and self.live.active:
-            self.live.after_root = True
+        if self.live is not None and self.live.active and entry.phase != "loss":
+            self.live.root_returned()
         if not any(t.requires_grad for t, _ in entry.made):
             self.outputs.judge(entry, outputs, in_training=self.has_backward)
             if self.outputs.trial is None:

@@ -83,20 +83,19 @@ def weigh(case: Case) -> Claim | Against | None:
     repeats = found.value
     if not repeats.alike:
         return Against(UNLIKE.say())  # it hangs on something that no record holds: a counter, a clock
+    if case.reproduced and case.mechanism.kind not in (UNKNOWN, INHERITED):
+        return None  # the op was seen, and had to make the value of what it was given: nothing hit it
     if not repeats.agrees:
         return _not_the_same(case)
     why = WHY.say(bad=repeats.bad, count=repeats.count)
-    certainty = "possible" if others(case) else "proved"
-    return Claim(certainty, why, (ALIKE.say(), AGREES.say()), 4.0)
+    seen = "proved" if case.reproduced else "likely"  # a setting that no record holds may touch one row alone
+    return Claim("possible" if others(case) else seen, why, (ALIKE.say(), AGREES.say()), 4.0)
 
 
 def _not_the_same(case: Case) -> Claim | None:
     """No finite value is left in the record, or it differs: the state may have been another one, which no
-    record holds (a variable of the program, gradients of earlier steps). And where the op that made the bad
-    value was seen, and had to make it of what it was given, it was not that op that something hit."""
+    record holds (a variable of the program, gradients of earlier steps)."""
     if getattr(case.trouble, "threads", None) != () or others(case):
-        return None
-    if case.reproduced and case.mechanism.kind not in (UNKNOWN, INHERITED):
         return None
     return Claim("possible", PLAIN.say(), (ALIKE.say(),), 4.0)
 
