@@ -6,6 +6,7 @@ import gc
 import types
 import weakref
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +190,13 @@ def test_no_code_of_the_program_runs_because_somebody_looks(watch: Watch) -> Non
         for given in (LAZY, Augmented(x=torch.ones(2)), [LAZY]):
             Reads()(torch.ones(2, requires_grad=True), given)
     assert Lazy.made == []
+
+
+def test_what_libraries_keep_for_themselves_is_no_setting() -> None:
+    model = Scaled()
+    known = len(Settings(model)._places)
+    with ThreadPoolExecutor(1) as model.pool:
+        assert len(Settings(model)._places) == known
 
 
 def test_tables_are_no_settings() -> None:

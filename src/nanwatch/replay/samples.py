@@ -76,12 +76,11 @@ def _results_given(tape: Tape) -> Iterator[tuple[Entry, set[int]]]:
             made.update(key_of(t) for t in tensors_in(entry.outputs))
 
 
-def _rows_of(batch: torch.Tensor, call: Entry, tape: Tape) -> int:
-    """Its first dimension; or the second, where it is that one which the labels have, and what the model made
-    of it has not the first: (time, batch, channels) is what torch's recurrent layers are given."""
+def _rows_of(batch: torch.Tensor, tape: Tape) -> int:
+    """Its first dimension; or the second, where it is that one which the labels have: (time, batch, channels)
+    is what torch's recurrent layers are given. The second one of a matrix of numbers are features."""
     first = int(batch.shape[0])
-    made = [tensor for tensor in tensors_in(call.outputs) if tensor.dim() > 0]
-    if batch.dim() < 2 + batch.is_floating_point() or any(tensor.shape[0] == first for tensor in made[:1]):
+    if batch.dim() < (3 if batch.is_floating_point() else 2):
         return first
     second = int(batch.shape[1])
     beside = {
@@ -100,7 +99,7 @@ def batch_size(tape: Tape) -> int | None:
     for entry in [*reversed([e for e, r in calls if not r]), *reversed([e for e, r in calls if r])]:
         for tensor in tensors_in((entry.args, entry.kwargs)):
             if tensor.dim() > 0:
-                return _rows_of(tensor, entry, tape)
+                return _rows_of(tensor, tape)
     for tensor in [*tape.used.values(), *tape.made.values()]:
         if tensor.dim() > 0 and not tensor.requires_grad:
             return int(tensor.shape[0])

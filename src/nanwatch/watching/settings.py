@@ -7,7 +7,9 @@ The program's own code is not run for this: no attribute is asked for that a cla
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import dataclasses
 import sys
 import types
 import weakref
@@ -140,12 +142,13 @@ class Settings:
                 held = value.__dict__
                 self._note(weakref.ref(value), (), held, [n for n in names if n in held])
             return
-        if issubclass(kind, NO_CONFIGURATION) or callable(value):
+        if issubclass(kind, NO_CONFIGURATION) or callable(value) or not _may_be_a_configuration(kind):
             return
         held = value if kind is dict else dict_of(value)
         if held is None or len(held) > MOST_KEYS:
             return
-        self._note(root, trail, held, list(held))
+        if kind is not dict or all(map(_is_plain, held.values())):  # else a store, whose numbers are kept so
+            self._note(root, trail, held, list(held))
         if len(trail) < DEEPEST_CONFIGURATION:
             for name, inner in list(held.items()):
                 if type(name) is str:
@@ -184,6 +187,13 @@ def _is_of_the_program(function: Any) -> bool:
 
 def _is_class_of_the_program(kind: type) -> bool:
     return any(_is_of_the_program(_function_in(value)) for value in vars(kind).values())
+
+
+def _may_be_a_configuration(kind: type) -> bool:
+    """Of the libraries' classes few are: a pool of threads has numbers, too, and must not get old ones."""
+    if kind in (dict, types.SimpleNamespace, argparse.Namespace) or dataclasses.is_dataclass(kind):
+        return True
+    return _is_of_a_program_file(kind) or kind.__name__.endswith("Config")
 
 
 def _is_of_a_program_file(value: Any) -> bool:
