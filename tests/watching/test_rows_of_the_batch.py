@@ -48,3 +48,24 @@ def test_the_batch_is_the_dimension_that_the_labels_have(tmp_path: Path, labels:
         pooled = states.mean((0 if labels == 4 else 1, 2))
         (pooled - torch.ones(labels)).square().mean().backward()
     assert caught.value.incident.birth.samples == ((2,) if labels == 4 else (5, 6, 7, 8))
+
+
+def test_weights_of_features_are_no_labels(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, x, weights = nn.Linear(4, 4), torch.randn(32, 4), torch.tensor([1.0, 2.0, 1.0, 0.5])
+    x[5, 1] = torch.nan
+    with pytest.raises(nanwatch.NonFiniteError) as caught, nanwatch.watch(dir=tmp_path):
+        (model(x).square() * weights).mean().backward()
+    assert caught.value.incident.birth.samples == (5,)
+
+
+def test_a_table_with_a_multiple_of_the_rows_is_not_the_batch(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, x = nn.Linear(3, 3), torch.randn(4, 3)
+    classes = torch.tensor([0, 1, 6, 7])
+    with pytest.raises(nanwatch.NonFiniteError) as caught, nanwatch.watch(dir=tmp_path):
+        sums = torch.zeros(8, 3).index_add(0, classes, model(x))
+        sizes = torch.zeros(8).index_add(0, classes, torch.ones(4))
+        (sums / sizes[:, None]).mean().backward()  # of four classes there is none
+    assert caught.value.incident.birth.op == "aten.div.Tensor"
+    assert caught.value.incident.birth.samples == ()

@@ -37,11 +37,14 @@ def _folds(bad: torch.Tensor, tape: Tape) -> Container[int]:
     nothing is known, or in a matrix what dimensions of the batch come to (frames, pixels)."""
     if bad.dim() > 2:
         return range(1, int(bad.shape[0]) + 1)
+    calls = [entry for entry in tape.entries if entry.kind == "module"]
+    shapes = {t.shape[1:4] for entry in calls for t in tensors_in((entry.args, entry.kwargs))}
     found = {1}
-    for entry in tape.entries:
-        for tensor in tensors_in((entry.args, entry.kwargs)) if entry.kind == "module" else ():
-            for size in tensor.shape[1:4]:
-                found |= {int(size) * fold for fold in found}
+    for shape in shapes:
+        products = {1}
+        for size in shape:
+            products |= {int(size) * product for product in products}
+        found |= products
     return found
 
 

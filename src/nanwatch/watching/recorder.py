@@ -124,6 +124,12 @@ class Recorder:
         self.tape, self.bounds = Tape(step), Bounds(sweep_at=self._usual_calls + 1, parts=parts)
         use_again(leaves)
 
+    def forget(self) -> None:
+        """At the end: nobody will ask, and what the program has let go of goes."""
+        self.tape, self.bounds = Tape(self.tape.step), Bounds()
+        self.finished.clear()
+        self.failing = None
+
     def count_back(self, steps: int) -> None:
         """The step under way is the first one; what came before it has numbers below zero."""
         for tape in (*self.finished, self.tape):

@@ -163,6 +163,7 @@ class Watcher:
         finally:
             self.close()
             self.lockstep.end()
+            self.recorder.forget()
 
     def _gave_up(self) -> None:
         self.close()
