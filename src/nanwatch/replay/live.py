@@ -154,8 +154,9 @@ class LiveTracer:
         self._began = time.perf_counter()
         self._step_cost = 0.0
         self._state: set[int] = set()
-        self._updated: set[int] = set()
         """The memory of what the optimizer keeps that has made the last update."""
+        self._updated: set[int] = set()
+        """That of its weights."""
         self._spent_before = 0.0
 
     def tell_errors_to(self, give_up: Callable[[BaseException], None]) -> None:

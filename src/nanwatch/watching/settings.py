@@ -75,6 +75,8 @@ class Settings:
         self._places: list[Place] = []
         self._room = MOST
         self._seen: set[int] = set()
+        self._noted: set[tuple[int, tuple[str, ...], str]] = set()
+        """Whose, where and what: many functions read the same variable."""
         modules = list(model.modules())
         own = [module for module in modules if _is_of_the_program(type(module).forward)]
         for kind in dict.fromkeys(map(type, own)):
@@ -123,8 +125,11 @@ class Settings:
     def _note(
         self, root: Root, trail: tuple[str, ...], held: Mapping[str, Any], names: Iterable[str]
     ) -> None:
+        living: Any = root()
+        owner = id(living.__globals__ if type(living) is types.FunctionType else living)
         read = [n for n in names if type(n) is str and not n.startswith("__") and _is_plain(held[n])]
-        read = read[: min(self._room, MOST_OF_ONE)]
+        read = [n for n in read if (owner, trail, n) not in self._noted][: min(self._room, MOST_OF_ONE)]
+        self._noted.update((owner, trail, name) for name in read)
         self._room -= len(read)
         if read:
             self._places.append(Place(root, trail, tuple(read)))
@@ -199,6 +204,8 @@ def _may_be_a_configuration(kind: type) -> bool:
 def _is_of_a_program_file(value: Any) -> bool:
     """A module, or a class: its file."""
     name = value.__dict__.get("__module__")
+    if name == "__main__":
+        return True  # in a notebook it has no file
     module = value if type(value) is types.ModuleType else sys.modules.get(name)
     file = None if module is None else module.__dict__.get("__file__")
     return isinstance(file, str) and not is_library(file)

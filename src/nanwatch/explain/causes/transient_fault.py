@@ -28,10 +28,12 @@ PAGE = Page(
     ),
     proof=Text(
         "Repeats of the recorded step run finite and give the same bits among themselves; where what was "
-        "recorded is finite, it is the same bits too. No other thread runs code of the program, no copy was "
-        "under way, and nothing was compiled.",
-        "重复运行所记录的步骤，结果都有限且彼此逐位相同；记录中有限的部分也与之逐位相同。没有其他线程在运行"
-        "该程序的代码，没有正在进行的拷贝，也没有编译过的代码。",
+        "recorded is finite, it is the same bits too. The op that made the value was seen, and did not have "
+        "to make it of what it was given. No other thread runs code of the program, no copy was under way, "
+        "and nothing was compiled.",
+        "重复运行所记录的步骤，结果都有限且彼此逐位相同；记录中有限的部分也与之逐位相同。产生该值的 op 被当"
+        "场看到，而它的输入并不必然产生这个值。没有其他线程在运行该程序的代码，没有正在进行的拷贝，也没有编译过"
+        "的代码。",
     ),
     cures=Text(
         "Skip the step and go on: nothing is wrong with the state. If it happens again, check the machine: "
@@ -83,13 +85,14 @@ def weigh(case: Case) -> Claim | Against | None:
     repeats = found.value
     if not repeats.alike:
         return Against(UNLIKE.say())  # it hangs on something that no record holds: a counter, a clock
-    if case.reproduced and case.mechanism.kind not in (UNKNOWN, INHERITED):
-        return None  # the op was seen, and had to make the value of what it was given: nothing hit it
+    explained = case.reproduced and case.mechanism.kind not in (UNKNOWN, INHERITED)
     if not repeats.agrees:
-        return _not_the_same(case)
+        return None if explained else _not_the_same(case)
     why = WHY.say(bad=repeats.bad, count=repeats.count)
-    seen = "proved" if case.reproduced else "likely"  # a setting that no record holds may touch one row alone
-    return Claim("possible" if others(case) else seen, why, (ALIKE.say(), AGREES.say()), 4.0)
+    certainty = "proved" if case.reproduced else "likely"  # a setting that no record holds may touch one row
+    if explained or others(case):
+        certainty = "possible"  # the op had to make it: something was another one, hit or set
+    return Claim(certainty, why, (ALIKE.say(), AGREES.say()), 4.0)
 
 
 def _not_the_same(case: Case) -> Claim | None:
