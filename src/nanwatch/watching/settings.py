@@ -14,6 +14,7 @@ import sys
 import types
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
+from operator import attrgetter, call
 from typing import Any
 
 import torch
@@ -36,7 +37,7 @@ NO_CONFIGURATION = (nn.Module, torch.Tensor, torch.optim.Optimizer)
 
 Root = weakref.ref[Any]
 """A module, a class or a file of the program, or a function, for the variables of its file."""
-Values = tuple[tuple[Any, ...], ...]
+Values = tuple[Any, ...]
 
 
 class Place:
@@ -72,7 +73,11 @@ class Settings:
     """Of one model: where they are."""
 
     def __init__(self, model: nn.Module) -> None:
+        self._owners: list[Root] = []
+        self._names: list[str] = []
+        """What modules have themselves, one by one: most of it, and read in one go."""
         self._places: list[Place] = []
+        """Of all else."""
         self._room = MOST
         self._seen: set[int] = set()
         self._noted: set[tuple[int, tuple[str, ...], str]] = set()
@@ -94,24 +99,27 @@ class Settings:
             self._note(weakref.ref(module), (), held, numbers)  # eps, p, momentum: not sizes
 
     def __bool__(self) -> bool:
-        return bool(self._places)
+        return bool(self._owners or self._places)
 
     def now(self) -> Values:
-        """Asked at each call of the model: for attributes no function of ours is called."""
-        found = []
+        """Asked at each call of the model."""
+        try:
+            found = list(map(dict.get, map(_attributes_of, map(call, self._owners)), self._names))
+        except AttributeError:  # an owner is gone
+            held = [getattr(owner(), "__dict__", {}) for owner in self._owners]
+            found = list(map(dict.get, held, self._names))
         for place in self._places:
-            if place.trail or type(living := place.root()) is types.FunctionType:
-                held = place.held()
-            else:
-                held = None if living is None else living.__dict__
-            found.append(() if held is None else tuple(map(held.get, place.names)))
+            found += map((place.held() or {}).get, place.names)
         return tuple(found)
 
     @contextlib.contextmanager
     def as_they_were(self, values: Values) -> Iterator[None]:
+        single = zip(self._owners, self._names, strict=True)
+        places = [Place(owner, (), (name,)) for owner, name in single] + self._places
         undo: list[tuple[Place, str, Any]] = []
+        then = iter(values)
         try:
-            for place, then in zip(self._places, values, strict=True):
+            for place in places:
                 held = place.held() or {}
                 for name, was in zip(place.names, then, strict=False):
                     if _is_plain(was) and _is_plain(held.get(name)):
@@ -131,7 +139,10 @@ class Settings:
         read = [n for n in read if (owner, trail, n) not in self._noted][: min(self._room, MOST_OF_ONE)]
         self._noted.update((owner, trail, name) for name in read)
         self._room -= len(read)
-        if read:
+        if isinstance(living, nn.Module) and not trail:
+            self._owners += [root] * len(read)
+            self._names += read
+        elif read:
             self._places.append(Place(root, trail, tuple(read)))
 
     def _note_configuration(
@@ -171,6 +182,9 @@ class Settings:
             self._note_configuration(root, (name,), variables[name], read)
             if depth:
                 self._note_what_it_reads(variables[name], depth - 1)
+
+
+_attributes_of = attrgetter("__dict__")
 
 
 def _is_plain(value: Any) -> bool:
