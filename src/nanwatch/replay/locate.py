@@ -446,7 +446,7 @@ def _phase(op: Op, trouble: Trouble, path: list[Op], roles: Roles) -> str:
 def _is_beside_the_loss(op: Op, reader: Op) -> bool:
     """Whether something was made for the loss alone: after the model's call, and no other one came between.
     Labels that are prepared between two models, or two micro-batches, are data."""
-    return reader.phase == "loss" and op.after_root and op.roots == reader.roots
+    return reader.phase == "loss" and op.after_root and (op.step, op.roots) == (reader.step, reader.roots)
 
 
 def _brought_in(

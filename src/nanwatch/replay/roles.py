@@ -75,8 +75,7 @@ class Roles:
 
     def __init__(self, trouble: Trouble) -> None:
         self._tape = trouble.tape
-        self._steps = [tape.entries for tape in (*trouble.earlier, trouble.tape)]
-        self._entries = [entry for entries in self._steps for entry in entries]
+        self._entries = [entry for tape in (*trouble.earlier, trouble.tape) for entry in tape.entries]
         self._since_update = 0
         """The first entry after the last update, which has overwritten what was in the weights before."""
         if trouble.last_update is not None:
@@ -273,8 +272,9 @@ class Roles:
         return None
 
     def _called_again(self, entry: Entry, values: dict[int, torch.Tensor]) -> Op | None:
-        step = next(entries for entries in self._steps if entry in entries)
-        before = step[: step.index(entry)]
+        """The models of earlier steps had nothing to do with this one."""
+        entries = self._tape.entries
+        before = entries[: entries.index(entry)] if entry in entries else []
         roots = sum(e.kind == "module" and e.phase != "loss" for e in before)
         return call_again(entry, self._tape.step, roots, values)
 

@@ -11,8 +11,9 @@ from nanwatch.tensors import is_finite
 from nanwatch.tensors.plain_dispatch import plain_dispatch
 from nanwatch.tensors.rows import PLAIN_TYPES
 from nanwatch.watching.about_models import leaves_of
+from nanwatch.watching.by_hand import derivatives_on, written_by_the_program
 from nanwatch.watching.given_gradients import judged, seeds_of
-from nanwatch.watching.sentinel import Verdict, weights_of
+from nanwatch.watching.sentinel import Verdict
 from nanwatch.watching.tape import Entry, tensors_in
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Backwards:
         if not watcher.has_backward:
             watcher.has_backward = True
             if watcher.now.number and watcher.updates.optimizers and watcher.updates.last is None:
-                self._count_from_here()
+                self.count_from_here()
         watcher.now.scaler_checked, watcher.now.clip = False, None  # more gradients are to come
         watcher.stand_aside()
         was, watcher.calls.handler = watcher.calls.handler, None
@@ -80,7 +81,7 @@ class Backwards:
             return watcher.now.unscaled.get(id(loss))
         return watcher.now.unscaled.pop(id(loss), None)
 
-    def _count_from_here(self) -> None:
+    def count_from_here(self) -> None:
         """Training begins: what was called before (a teacher, a look at a shape) was no step of it."""
         watcher = self._watcher
         before = watcher.now.number
@@ -130,18 +131,36 @@ class Backwards:
         """Nobody has stepped an optimizer yet: the program may update its weights by hand."""
         watcher = self._watcher
         leaves, watcher.now.leaves = watcher.now.leaves, []
-        held = [p for o in watcher.updates.optimizers for p in weights_of(o)]
+        held = [] if watcher.by_hand else watcher.updates.weights_held()
         ids, masters = {id(p) for p in held}, {p.shape for p in held if p.dtype is torch.float32}
         if any(id(p) in ids or (p.dtype in HALF and p.shape in masters) for p in leaves):
             watcher.trained[0, 0] = True  # it only has not stepped yet: judged when it does
             return
+        self._judge_of_nobody(leaves)
+        if not watcher.now.model_returned:
+            watcher.finish_step(watcher.now.verdict)  # no module, no optimizer: a step is a backward
+
+    def _judge_of_nobody(self, leaves: list[torch.Tensor]) -> None:
+        """Gradients that no optimizer will use."""
+        watcher = self._watcher
         gradients = [p.grad for p in leaves if p.grad is not None]
         watcher.now.verdict = self.judge(gradients, None)
         if watcher.now.verdict.bad is not None:
             bad = [("gradient", g) for g in gradients if not is_finite(g)]
             watcher.trouble(watcher.now.verdict.bad, watcher.bad_losses() + bad, prevented=False)
-        if not watcher.now.model_returned:
-            watcher.finish_step(watcher.now.verdict)  # no module, no optimizer: a step is a backward
+
+    def notice_updates_by_hand(self) -> None:
+        """Before a model is called: what was differentiated since the last call was not judged, as it seemed
+        to wait for an optimizer."""
+        watcher = self._watcher
+        weights = written_by_the_program(watcher.updates.weights_held(), watcher.recorder.tape)
+        if not weights:
+            return
+        watcher.by_hand = True
+        if watcher.now.losses:
+            self._judge_of_nobody(weights)
+        for call in derivatives_on(watcher.recorder.tape):
+            self.grad_done([tensor for tensor, _ in call.made], call.args[:1])
 
     def grad_begins(self) -> bool:
         """A derivative is not traced while the program runs, no more than a backward. Whether it would be."""
@@ -159,7 +178,7 @@ class Backwards:
             return  # the call is being recorded: judged when it is on the tape
         if watcher.inside or watcher.now.updating or watcher.training or not watcher.outside.listening:
             return
-        updated = (p for o in watcher.updates.optimizers for group in o.param_groups for p in group["params"])
+        updated = [] if watcher.by_hand else watcher.updates.weights_held()
         if {t.shape for t in tensors_in(gradients)} & {p.shape for p in updated}:
             return  # an optimizer will use them: judged then
         bad = [("gradient", t) for t in tensors_in(gradients) if not is_finite(t)]
@@ -169,7 +188,7 @@ class Backwards:
             watcher.listen()
         elif (
             not watcher.now.model_returned
-            and not watcher.updates.optimizers
+            and (watcher.by_hand or not watcher.updates.optimizers)
             and not any(t.requires_grad for t in tensors_in(gradients))
         ):
             watcher.finish_step(watcher.now.verdict)  # no module, no optimizer: a step is a derivative

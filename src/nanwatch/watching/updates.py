@@ -93,6 +93,10 @@ class Updates:
         others = (t for t in (*tape.used.values(), *tape.made.values()) if id(t) not in cleared)
         return not any(map(_has_a_gradient, others))
 
+    def weights_held(self) -> list[torch.Tensor]:
+        """By any optimizer of the program."""
+        return [p for optimizer in self.optimizers for p in weights_of(optimizer)]
+
     @property
     def active(self) -> list[Optimizer]:
         """The optimizers that have made an update, the first one first."""
@@ -145,7 +149,11 @@ class Updates:
     def _before_the_first_update(self, optimizer: Optimizer) -> None:
         if self.holds_back:
             self.aftermath.first_update(optimizer)
-        models = [e.call for e in self._watcher.recorder.tape.entries if isinstance(e.call, nn.Module)]
+        watcher = self._watcher
+        if watcher.by_hand:
+            watcher.by_hand = False
+            watcher.backwards.count_from_here()
+        models = [e.call for e in watcher.recorder.tape.entries if isinstance(e.call, nn.Module)]
         buffers = [buffer for model in models for buffer in model.buffers()]
         note_before_training([*weights_of(optimizer), *buffers])
 

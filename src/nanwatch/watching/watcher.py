@@ -86,6 +86,8 @@ class Watcher:
         self._called_by_name = CalledByName()
         self.has_backward = False
         """The program has differentiated something."""
+        self.by_hand = False
+        """It has an optimizer, and updates its weights without."""
         self.inside = False
         """A root module is running."""
         self._compiled = False
@@ -294,6 +296,8 @@ class Watcher:
             outputs.module_called(module, args, kwargs)
         if recorder.on_write is not None:
             self.updates.aftermath.module_called(module, args, kwargs)
+        if self.updates.last is None and self.updates.optimizers and not self.by_hand:
+            self.backwards.notice_updates_by_hand()
         training = self.updates.last is not None or self._is_training(module)
         self.lockstep.note(module)
         anew = not training and not self._called_by_name.goes_on(module, frame)
@@ -346,7 +350,7 @@ class Watcher:
 
     @property
     def training(self) -> bool:
-        return self.updates.last is not None or any(self.trained.values())
+        return self.updates.last is not None or (not self.by_hand and any(self.trained.values()))
 
     def _root_failed(self, entry: Entry | None, error: BaseException) -> None:
         if entry is not None and isinstance(error, Exception):
