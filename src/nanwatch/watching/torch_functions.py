@@ -69,7 +69,10 @@ def facts_of(function: Any) -> FunctionFacts:
 
 
 def changes_its_input(function: Any, kwargs: dict[str, Any]) -> bool:
-    """Whether calling `function` writes into its first argument (or into `out=`)."""
+    """Whether calling `function` writes into its first argument (or into `out=`). A model is none of torch's,
+    and must not be kept here."""
+    if isinstance(function, torch.nn.Module):
+        return False
     return facts_of(function).in_place or kwargs.get("out") is not None
 
 
