@@ -258,3 +258,81 @@ def test_an_update_that_makes_a_bias_infinite_is_found(watch: Any) -> None:
     with pytest.raises(nanwatch.NonFiniteError), torch.no_grad():
         model(torch.zeros(2, 3))
         model(torch.zeros(2, 3))
+
+
+class Head(nn.Module):
+    """Of features that something else has made, some of them bad."""
+
+    def __init__(self, chosen: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.layer, self.chosen = nn.Linear(2, 3), chosen
+
+    def forward(self, features: Tensor) -> Tensor:
+        made: Tensor = self.layer(self.chosen(features))
+        return made
+
+
+def trained_on(features: Callable[[], Tensor], chosen: Callable[[Tensor], Tensor]) -> None:
+    """From the first step on with what is not finite there, as a rule."""
+    torch.manual_seed(0)
+    head = Head(chosen)
+    optimizer = torch.optim.SGD(head.parameters(), lr=0.1)
+    for _ in range(3):
+        loss = head(features()).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+def frozen() -> Tensor:
+    with torch.no_grad():
+        made: Tensor = Logarithm()(ROWS)
+    return made
+
+
+class Front(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.log()
+
+
+MADE_FINITE: dict[str, Callable[[Tensor], Tensor]] = {
+    "replaced": lambda f: torch.where(f.isfinite(), f, 0.0),
+    "bounded": lambda f: f.nan_to_num().clamp(min=-5.0),
+    "left out": lambda f: f[[0, 2]],
+    "vanishes": lambda f: torch.exp(-f.abs().nan_to_num(torch.inf)),
+}
+
+
+@pytest.mark.parametrize("options", [{}, WITHOUT_AUDIT], ids=["audit", "replay"])
+@pytest.mark.parametrize("features", [frozen, lambda: Front()(ROWS)], ids=["frozen", "without weights"])
+@pytest.mark.parametrize("how", MADE_FINITE)
+def test_a_training_that_makes_it_finite_goes_on(
+    how: str, features: Callable[[], Tensor], options: dict[str, Any], watch: Any
+) -> None:
+    session = watch(explain=False, **options)
+    trained_on(features, MADE_FINITE[how])
+    session.close()
+    assert not session.incidents
+
+
+@pytest.mark.parametrize("options", [{}, WITHOUT_AUDIT], ids=["audit", "replay"])
+@pytest.mark.parametrize(
+    "chosen", [lambda f: f, lambda f: f / 2, lambda f: f + f.argmax()], ids=["all", "computed", "its place"]
+)
+def test_a_training_that_does_not_is_stopped(
+    chosen: Callable[[Tensor], Tensor], options: dict[str, Any], watch: Any
+) -> None:
+    session = watch(explain=False, **options)
+    with pytest.raises(nanwatch.NonFiniteError):
+        trained_on(frozen, chosen)
+    assert [(i.birth.op, i.step) for i in session.incidents] == [("aten.log.default", 0)]
+
+
+@pytest.mark.parametrize("options", [{}, WITHOUT_AUDIT], ids=["audit", "replay"])
+def test_places_of_the_largest_are_no_numbers_made_of_it(options: dict[str, Any], watch: Any) -> None:
+    session = watch(explain=False, **options)
+    trained_on(lambda: ROWS, lambda f: f)
+    with pytest.raises(nanwatch.NonFiniteError):
+        frozen().argmax(-1).float().mean()
+        session.close()
+    assert [i.birth.op for i in session.incidents] == ["aten.log.default"]

@@ -45,6 +45,20 @@ def is_left_unread(call: Entry, bad: list[torch.Tensor], tape: Tape) -> bool:
     return taken and not waiting
 
 
+def is_made_finite(bad: list[torch.Tensor], after: list[Entry]) -> bool:
+    """Whether the program has since made finite numbers of all of `bad`: has bounded it, replaced it, or left
+    it out inside a model. Whole numbers do not count: the place of the largest NaN is one, too."""
+    dealt_with = {id(t): False for t in bad}
+    for entry in after:
+        given = {id(t) for t in given_to(entry)} & dealt_with.keys()
+        made = [t for t, _ in entry.made if t.is_floating_point() or t.is_complex()]
+        if not given or not made or _only_writes(entry, given):
+            continue
+        dealt_with.update(dict.fromkeys(given, True))
+        dealt_with.update((id(t), False) for t in made if not is_finite(t))
+    return all(dealt_with.values())
+
+
 def _may_leave_out(entry: Entry) -> bool:
     """A loss may, too: what is finite though it was given NaN has not looked there. An infinity may have been
     turned into a number."""

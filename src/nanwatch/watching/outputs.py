@@ -14,7 +14,12 @@ from nanwatch.watching.about_models import is_metric
 from nanwatch.watching.asked_about import is_asked_about
 from nanwatch.watching.candidates import gets_other_weights, has_a_score
 from nanwatch.watching.held_back import replace_by_zero
-from nanwatch.watching.left_unread import is_asked_for_its_shape, is_left_unread, since
+from nanwatch.watching.left_unread import (
+    is_asked_for_its_shape,
+    is_left_unread,
+    is_made_finite,
+    since,
+)
 from nanwatch.watching.module_state import put_state_back
 from nanwatch.watching.recorder import Known
 from nanwatch.watching.storages import key_of
@@ -93,6 +98,7 @@ class Outputs:
             all(map(is_finite, trial.bad))
             or is_asked_about(call, tape)
             or is_left_unread(call, trial.bad, tape)
+            or (self._is_of_a_training() and is_made_finite(trial.bad, since(call, tape)))
             or is_asked_for_its_shape(call, tape, self._watcher.recorder.finished)
             or self._is_a_candidate(call, tape)
         )
@@ -126,12 +132,15 @@ class Outputs:
             watcher.judge_silent_damage(None)
 
     def _may_be_left(self, entry: Entry) -> bool:
-        if self.patient or self._watcher.has_backward:
+        if self.patient or self._is_of_a_training():
             return True
         if not _fills_fresh_memory():
             return False  # what was in it by chance is no answer
         recorder = self._watcher.recorder
         return is_asked_for_its_shape(entry, recorder.tape, recorder.finished)
+
+    def _is_of_a_training(self) -> bool:
+        return self._watcher.has_backward or bool(self._watcher.updates.optimizers)
 
     def leave_to_the_program(self, entry: Entry, bad: list[torch.Tensor]) -> None:
         """For now. Where another call has led to this one, that is the one to be judged."""
