@@ -80,8 +80,9 @@ def certainty(case: Case, found: Seen, open_questions: list[str]) -> str:
 
 
 def happens_again(case: Case, found: Seen) -> bool:
-    """Whether a replay shows the birth, where a replay can."""
-    if case.located.by == "replay" or case.phase in ("data", "weights", "optimizer"):
+    """Whether a replay shows the birth, where a replay can: not that of an earlier step."""
+    earlier = found.birth.op.step < case.trouble.step
+    if earlier or case.located.by == "replay" or case.phase in ("data", "weights", "optimizer"):
         return case.reproduced
     return found.node is not None
 

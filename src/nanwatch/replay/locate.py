@@ -12,6 +12,7 @@ from nanwatch.messages import say
 from nanwatch.records import Hidden, Hop
 from nanwatch.replay.again import Again, run_again
 from nanwatch.replay.blame import Blame, first_harmful, hidden_births, looks_like_mask, silent_damage, way
+from nanwatch.replay.carried_on import call_that_made, made_by_an_earlier_call
 from nanwatch.replay.infinities_written_down import (
     forbidden_in_outputs,
     forgive_masks_in_weights,
@@ -47,6 +48,7 @@ def locate(trouble: Trouble, calls: ModuleCalls) -> Located | None:
     live = trouble.live if isinstance(trouble.live, LiveTracer) else None
     roles = Roles(trouble)
     roles.made_again = partial(made_once, trouble=trouble, calls=calls)
+    roles.made_earlier = partial(made_by_an_earlier_call, trouble=trouble, calls=calls)
     roles.harms_without_given = partial(_harms_without_given, trouble, calls)
     if trouble.seen_in == "hyperparameter" and trouble.last_update is not None:
         return _bad_hyperparameter(trouble, trouble.last_update, roles)
@@ -486,11 +488,15 @@ def _brought_in(
             kind, step = kind_of([operand.numbers]) or "nan", trouble.last_update.step
             return Located(step, kind, "optimizer", birth, "replay", notes=list(notes))
     kept = roles.kept_since_before(tensor) if weight is None and came is None else None
+    carried = None
     if kept is not None:
-        op = roles.made_once(key_of(kept), reader)
+        op = roles.made_before(key_of(kept), reader)
         if op is not None:
             return _made_outside(trouble, op, op.phase, (), roles, notes)
-    unknown = phase == "data" and kept is not None and not roles.argument_name(operand.key)
+        carried = call_that_made(key_of(kept), trouble)
+    unnamed = kept is not None and not roles.argument_name(operand.key)
+    unknown = phase == "data" and (unnamed or carried is not None)
+    stack = stack or (None if carried is None else carried.stack)
     notes = [*notes, say("watch.kept_from_before")] if unknown else notes
     stack = stack or (() if phase == "weights" else roles.first_use(operand.key))
     name = weight.name if weight else roles.argument_name(operand.key) or _saved_as(operand.key, trouble)

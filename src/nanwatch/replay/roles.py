@@ -88,6 +88,8 @@ class Roles:
         """Whether what was born in an op, in what it made, spoils the step by itself."""
         self.made_again: Callable[[int], Op | None] | None = None
         """The op that first made something bad in memory that was filled before the steps on record."""
+        self.made_earlier: Callable[[int], Op | None] | None = None
+        """The op that first made something bad in memory that a model returned in an earlier step."""
         self._nan_arrived = not trouble.sinks or any(_has_nan(t) for _, t in trouble.sinks)
         for entry in trouble.tape.entries:
             if isinstance(entry.call, nn.Module):
@@ -129,10 +131,14 @@ class Roles:
         looks_so = op.phase in ("loss", "data")
         return looks_so and is_part_of_a_model(op.stack, op.modules, self._entries)
 
-    def made_once(self, key: int, reader: Op | None) -> Op | None:
-        """The op that made what the program has kept since before the steps on record. A function that only
-        keeps what it has made is a part of the module that asks it."""
-        op = None if self.made_again is None else self.made_again(self.stand_ins.get(key, key))
+    def made_before(self, key: int, reader: Op | None) -> Op | None:
+        """The op that made what the program has carried on from an earlier step, or kept since before the
+        steps on record. A function that only keeps what it has made is a part of the module that asks it."""
+        memory = self.stand_ins.get(key, key)
+        earlier = None if self.made_earlier is None else self.made_earlier(memory)
+        if earlier is not None:
+            return earlier
+        op = None if self.made_again is None else self.made_again(memory)
         if op is not None and not op.modules and reader is not None and reader.modules:
             op.modules, op.phase = reader.modules, reader.phase
         return op
