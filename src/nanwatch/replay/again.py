@@ -22,6 +22,7 @@ from nanwatch.replay.put_back import everything_put_back
 from nanwatch.replay.trace import Op
 from nanwatch.replay.tracer import OpTracer, measurable
 from nanwatch.replay.untouched import Untouched
+from nanwatch.replay.weights_in_between import WeightsInBetween
 from nanwatch.tensors import is_finite
 from nanwatch.watching.module_calls import ModuleCalls, Scope
 from nanwatch.watching.randomness import drawn_again
@@ -144,12 +145,36 @@ def _run_once(
         ):
             if changes.at_begin is not None:
                 changes.at_begin()
-            player.play(entries)
+            with _weights_in_between(tape, player, untouched):
+                player.play(entries)
             if changes.at_end is not None:
                 changes.at_end()
     finally:
         calls.handler = was
     return again
+
+
+def _weights_in_between(
+    tape: Tape, player: Player, untouched: Untouched
+) -> contextlib.AbstractContextManager[None]:
+    if not tape.weights_follow:
+        return contextlib.nullcontext()
+    player.weights = WeightsInBetween(tape)
+    return player.weights.followed(untouched)
+
+
+def follow_the_weights(tape: Tape, earlier: tuple[Tape, ...], calls: ModuleCalls) -> None:
+    """Where the program changes weights between the calls of a step, and only with those changes a replay
+    gives what the program got: from here on they are made."""
+    if not WeightsInBetween(tape) or not run_again(tape, earlier, calls).differs:
+        return
+    tape.weights_follow = True
+    try:
+        again = run_again(tape, earlier, calls)
+    except RuntimeError:  # no memory for the copies
+        tape.weights_follow = False
+    else:
+        tape.weights_follow = again.error is None and not again.differs
 
 
 def _changing(entries: list[Entry], tape: Tape, changes: Changes) -> list[Entry]:

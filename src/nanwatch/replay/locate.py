@@ -10,7 +10,7 @@ import torch
 
 from nanwatch.messages import say
 from nanwatch.records import Hidden, Hop
-from nanwatch.replay.again import Again, run_again
+from nanwatch.replay.again import Again, follow_the_weights, run_again
 from nanwatch.replay.blame import Blame, first_harmful, hidden_births, looks_like_mask, silent_damage, way
 from nanwatch.replay.carried_on import call_that_made, made_by_an_earlier_call
 from nanwatch.replay.infinities_written_down import (
@@ -46,6 +46,7 @@ SHOWN_IN_PHASE = {"loss": "loss", "gradients": "backward", "weights": "weights",
 def locate(trouble: Trouble, calls: ModuleCalls) -> Located | None:
     """None when it was no trouble after all: every infinity was on purpose, or a GradScaler's search."""
     live = trouble.live if isinstance(trouble.live, LiveTracer) else None
+    follow_the_weights(trouble.tape, trouble.earlier, calls)
     roles = Roles(trouble)
     roles.made_again = partial(made_once, trouble=trouble, calls=calls)
     roles.made_earlier = partial(made_by_an_earlier_call, trouble=trouble, calls=calls)
@@ -470,13 +471,13 @@ def _brought_in(
     samples: tuple[int, ...] = ()
     if phase == "data":
         samples = _fewest_rows(tensor, trouble)
-    op = _known_writer(tensor, live, weight is not None) or roles.origin(operand.key)
+    op = _known_writer(tensor, live, weight is not None) or roles.origin(roles.in_the_program(operand.key))
     if op is not None:
         if phase == "data" and reader is not None and _is_beside_the_loss(op, reader):
             phase, samples = "loss", ()
         return _made_outside(trouble, op, phase, samples, roles, notes)
     came = _arrival(tensor, live, trouble)
-    stack = came or roles.last_write(operand.key) or _where_a_model_wrote(tensor, live)
+    stack = came or roles.last_write(roles.in_the_program(operand.key)) or _where_a_model_wrote(tensor, live)
     if stack is None and weight and trouble.last_update is not None:
         op = _update_made_again(trouble.last_update)
         if op is not None:

@@ -22,6 +22,7 @@ from nanwatch.replay.likeness import alike, equal
 from nanwatch.replay.needed_entries import has_history
 from nanwatch.replay.tracer import OpTracer, measurable
 from nanwatch.replay.untouched import Untouched
+from nanwatch.replay.weights_in_between import WeightsInBetween
 from nanwatch.tensors import is_finite
 from nanwatch.watching.about_models import leaves_of
 from nanwatch.watching.given_gradients import judged, seeds_of
@@ -70,6 +71,8 @@ class Player:
         """Generators of the program that have been put back."""
         self._counterpart = again.counterpart
         self._kept = KeptElsewhere()
+        self.weights: WeightsInBetween | None = None
+        """Those to be changed between the calls, as the program has."""
         self._outside_memory = {key_of(t) for t in [*tape.used.values(), *tape.made.values()]}
 
     @contextlib.contextmanager
@@ -102,7 +105,7 @@ class Player:
                     self._again.notes.append(sentence)
 
     def _play_one(self, entry: Entry) -> None:
-        if not self._needed(entry):
+        if (self.weights is not None and self.weights.take(entry)) or not self._needed(entry):
             return
         self._note_changes(entry)
         if entry.contents is not None and entry.contents.used_up is not None:

@@ -119,8 +119,12 @@ class Roles:
         for each in attached_to(root, self._arrivals):
             self._weights.setdefault(key_of(each.tensor), Weight(each.name, each.path, root))
 
+    def in_the_program(self, key: int) -> int:
+        """The memory of the program that this one stands in for."""
+        return self.stand_ins.get(key, key)
+
     def weight(self, key: int) -> Weight | None:
-        return self._weights.get(self.stand_ins.get(key, key))
+        return self._weights.get(self.in_the_program(key))
 
     def owners(self, op: Op) -> tuple[nn.Module, ...]:
         """The modules that an op is in, called or not, outermost first."""
@@ -134,7 +138,7 @@ class Roles:
     def made_before(self, key: int, reader: Op | None) -> Op | None:
         """The op that made what the program has carried on from an earlier step, or kept since before the
         steps on record. A function that only keeps what it has made is a part of the module that asks it."""
-        memory = self.stand_ins.get(key, key)
+        memory = self.in_the_program(key)
         earlier = None if self.made_earlier is None else self.made_earlier(memory)
         if earlier is not None:
             return earlier

@@ -22,11 +22,16 @@ if TYPE_CHECKING:
 HALF = (torch.float16, torch.bfloat16)
 """Weights of which an optimizer may have copies in float32."""
 
+BY_HAND = 2
+"""Calls of models, since which no optimizer has made a step."""
+
 
 class Backwards:
     def __init__(self, watcher: Watcher) -> None:
         self._watcher = watcher
         self.under_way: Entry | None = None
+        self._written_by_hand = 0
+        """Calls of models before which the program had written into weights that an optimizer holds."""
 
     def begins(self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: Any) -> Any:
         watcher = self._watcher
@@ -83,12 +88,14 @@ class Backwards:
 
     def count_from_here(self) -> None:
         """Training begins: what was called before (a teacher, a look at a shape) was no step of it."""
+        self._count_back(self._watcher.now.number)
+
+    def _count_back(self, steps: int) -> None:
         watcher = self._watcher
-        before = watcher.now.number
-        watcher.now.number = 0
-        watcher.recorder.count_back(before)
+        watcher.now.number -= steps
+        watcher.recorder.count_back(steps)
         if watcher.live is not None:
-            watcher.live.count_back(before)
+            watcher.live.count_back(steps)
 
     def done(self, token: Any, finished: bool = True) -> None:
         watcher = self._watcher
@@ -150,13 +157,17 @@ class Backwards:
             watcher.trouble(watcher.now.verdict.bad, watcher.bad_losses() + bad, prevented=False)
 
     def notice_updates_by_hand(self) -> None:
-        """Before a model is called: what was differentiated since the last call was not judged, as it seemed
+        """Before a model is called: what was differentiated since the first call was not judged, as it seemed
         to wait for an optimizer."""
         watcher = self._watcher
         weights = written_by_the_program(watcher.updates.weights_held(), watcher.recorder.tape)
         if not weights:
             return
+        self._written_by_hand += 1
+        if self._written_by_hand < BY_HAND:
+            return  # for another pass of the same step, perhaps
         watcher.by_hand = True
+        self._count_back(1 - self._written_by_hand)
         if watcher.now.losses:
             self._judge_of_nobody(weights)
         for call in derivatives_on(watcher.recorder.tape):

@@ -215,7 +215,9 @@ class Recorder:
     def _sets(self, stack: Stack, tensor: Any, value: Any = None) -> None:
         """The `.data` of a tensor anew, or another of its attributes."""
         self.tape.unlisted.add(stack)
-        self.tape.sets[id(tensor)] = len(self.tape.entries)
+        place = self.tape.sets[id(tensor)] = len(self.tape.entries)
+        if isinstance(tensor, torch.nn.Parameter) and isinstance(value, torch.Tensor):
+            self.tape.data_set.append((place, tensor, key_of(tensor), value))
         if self.on_write is not None:
             self.on_write(stack, tensor, value)
 

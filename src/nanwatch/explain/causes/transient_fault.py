@@ -13,6 +13,7 @@ from nanwatch.explain.remedies import offer
 from nanwatch.explain.state import born_at
 from nanwatch.explain.text import Text
 from nanwatch.records import Remedy
+from nanwatch.replay.weights_in_between import WeightsInBetween
 
 PAGE = Page(
     title=Text("A fault that does not come again", "不再重现的瞬时故障"),
@@ -97,8 +98,11 @@ def weigh(case: Case) -> Claim | Against | None:
 
 def _not_the_same(case: Case) -> Claim | None:
     """No finite value is left in the record, or it differs: the state may have been another one, which no
-    record holds (a variable of the program, gradients of earlier steps)."""
+    record holds (a variable of the program, gradients of earlier steps). Where the program has changed its
+    weights since, nothing was repeated."""
     if getattr(case.trouble, "threads", None) != () or others(case):
+        return None
+    if WeightsInBetween(case.tape) and not case.tape.weights_follow:
         return None
     return Claim("possible", PLAIN.say(), (ALIKE.say(),), 4.0)
 
