@@ -90,3 +90,20 @@ def test_a_change_that_was_not_put_back_is_no_fault_of_the_machine(watch: Watch)
     model.weight.data = torch.ones(2)
     optimizer.step()
     assert session.incidents[0].cause.id != "transient-fault"
+
+
+def test_a_gradient_that_is_set_anew_is_no_weight(watch: Watch) -> None:
+    session = watch(policy="skip", **WITHOUT_AUDIT)
+    model = Root()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for step in range(4):
+        optimizer.zero_grad()
+        x = torch.full((3, 2), -1.0 if step == 2 else 1.0)
+        model(torch.ones(3, 2)).mean().backward()
+        model.weight.grad = torch.zeros(2)
+        model(x).mean().backward()
+        assert not session.watcher.recorder.tape.data_set
+        optimizer.step()
+    assert [(i.step, i.birth.op, i.cause.certainty) for i in session.incidents] == [
+        (2, "aten.sqrt.default", "proved")
+    ]

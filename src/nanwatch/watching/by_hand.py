@@ -16,7 +16,7 @@ def written_by_the_program(weights: list[torch.Tensor], tape: Tape) -> list[torc
     if began is None:
         return []
     written = {key_of(tensor) for entry in tape.entries[began:] for tensor in _written_by(entry)}
-    sets = {key for key, after in tape.sets.items() if after > began}
+    sets = {id(tensor) for after, tensor, _, _ in tape.data_set if after > began}
     if not written and not sets:
         return []
     return [weight for weight in weights if id(weight) in sets or key_of(weight) in written]

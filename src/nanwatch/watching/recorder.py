@@ -53,6 +53,7 @@ GIVEN_BYTES = 2**20
 RARELY = 16
 """Steps."""
 
+SETS_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
 UNSCALING = torch._amp_foreach_non_finite_check_and_unscale_
 
 
@@ -195,7 +196,7 @@ class Recorder:
         facts = facts_of(function)
         if facts.quiet:
             if facts.sets:
-                self._sets(take_stack(frame), *args[:2])
+                self._sets(take_stack(frame), *args[:2], data=function == SETS_DATA)
             elif facts.hands_out:
                 self.handed_out.put(args[0], take_stack(frame))
             return None
@@ -212,11 +213,11 @@ class Recorder:
             entry.generators = states_of(kwargs.values())
         return entry
 
-    def _sets(self, stack: Stack, tensor: Any, value: Any = None) -> None:
+    def _sets(self, stack: Stack, tensor: Any, value: Any = None, *, data: bool = False) -> None:
         """The `.data` of a tensor anew, or another of its attributes."""
         self.tape.unlisted.add(stack)
         place = self.tape.sets[id(tensor)] = len(self.tape.entries)
-        if isinstance(tensor, torch.nn.Parameter) and isinstance(value, torch.Tensor):
+        if data and isinstance(tensor, torch.nn.Parameter):
             self.tape.data_set.append((place, tensor, key_of(tensor), value))
         if self.on_write is not None:
             self.on_write(stack, tensor, value)
