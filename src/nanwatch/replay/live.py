@@ -288,7 +288,7 @@ class LiveTracer:
             f"{born.name} at {_place(born)}, hidden by {hider.name} at {_place(hider)}"
             for born, hider in hidden_births(self.tracer.trace, self.tracer.step)[:MOST_HIDDEN]
         ]
-        nearest = sorted(self.tracer.peaks.items(), key=lambda item: -item[1])[:MOST_PEAKS]
+        nearest = sorted(self.tracer.peaks.shares.items(), key=lambda item: -item[1])[:MOST_PEAKS]
         found: dict[str, Any] = {"hidden": hidden} if hidden else {}
         peaks = {}
         for place, share in nearest:
