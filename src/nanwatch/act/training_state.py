@@ -73,14 +73,14 @@ def take(objects: Sequence[Any], step: int, spare: dict[str, Tensor] | None = No
 
 def what_is_not_finite(state: State) -> str | None:
     """The name of the first value that is NaN or Inf, or None. An infinite mask in a buffer is on purpose;
-    what was so before the training began does no harm;
+    what was so before the training began, or was left so by an update on purpose, does no harm;
     the numbers of a scheduler may be (the best loss so far is inf before the first)."""
     reals = [t for t in state.tensors.values() if t.is_floating_point() or t.is_complex()]
     if not all(map(math.isfinite, norms_by_device(reals))):
         for name, tensor in state.tensors.items():
             if is_finite(tensor) or (".buffers." in name and _is_mask(tensor)):
                 continue
-            if (".weights." in name or ".buffers." in name) and was_so_before(tensor):
+            if any(f".{kind}." in name for kind in ("weights", "buffers", "state")) and was_so_before(tensor):
                 continue
             return name
     for i, part in enumerate(state.outline["objects"]):

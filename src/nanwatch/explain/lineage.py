@@ -21,7 +21,7 @@ from nanwatch.replay.trace import Op
 from nanwatch.replay.tracer import ENGINE, OpTracer
 from nanwatch.tensors import numbers
 from nanwatch.watching.module_calls import Scope
-from nanwatch.watching.stack import DEEPEST, Stack, called_from, is_library, stack_within
+from nanwatch.watching.stack import DEEPEST, Stack, called_from, is_library, is_users, stack_within
 from nanwatch.watching.storages import Storages, key_of
 
 MOST_NODES = 200_000
@@ -183,7 +183,7 @@ class Lineage:
 
 def user_frames(stack: Stack) -> Stack:
     """The frames of the program's own code: the same live and in a replay."""
-    return tuple(frame for frame in stack if not is_library(frame[0].co_filename))
+    return tuple(frame for frame in stack if is_users(frame[0]))
 
 
 def _same_place(a: Stack, b: Stack) -> bool:

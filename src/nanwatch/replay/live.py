@@ -24,10 +24,12 @@ from torch.optim import Optimizer
 
 from nanwatch.replay.blame import first_harmful, hidden_births, is_written_down, silent_damage, way
 from nanwatch.replay.op_call import OpCall
+from nanwatch.replay.put_into_weights import is_exact, is_put_there
 from nanwatch.replay.trace import Op, written_by
 from nanwatch.replay.tracer import OpTracer
 from nanwatch.signals import let_through
 from nanwatch.watching import op_tap
+from nanwatch.watching.forbidden import note_left_on_purpose
 from nanwatch.watching.module_calls import Scope, path_of
 from nanwatch.watching.pretending import pretending
 from nanwatch.watching.stack import take_stack, user_frame
@@ -288,7 +290,7 @@ class LiveTracer:
             f"{born.name} at {_place(born)}, hidden by {hider.name} at {_place(hider)}"
             for born, hider in hidden_births(self.tracer.trace, self.tracer.step)[:MOST_HIDDEN]
         ]
-        nearest = sorted(self.tracer.peaks.items(), key=lambda item: -item[1])[:MOST_PEAKS]
+        nearest = sorted(self.tracer.peaks.shares.items(), key=lambda item: -item[1])[:MOST_PEAKS]
         found: dict[str, Any] = {"hidden": hidden} if hidden else {}
         peaks = {}
         for place, share in nearest:
@@ -302,10 +304,14 @@ class LiveTracer:
 
     def bad_update(self, optimizer: Optimizer, of_a_good_step: bool) -> bool:
         """Where the step itself was bad, and was told of, what the optimizer keeps is bad because of it."""
-        states = optimizer.state.values() if of_a_good_step else ()
-        self._state = {key_of(t) for state in states for t in tensors_in(state)}
-        self._updated = {key_of(p) for group in optimizer.param_groups for p in group["params"]}
-        return bool(self.bad_updates())
+        kept = [t for state in optimizer.state.values() for t in tensors_in(state)]
+        weights = [p for group in optimizer.param_groups for p in group["params"]]
+        self._state = set(map(key_of, kept)) if of_a_good_step else set()
+        self._updated = set(map(key_of, weights))
+        if self.bad_updates():
+            return True
+        note_left_on_purpose(t for t in (*weights, *kept) if self.writer_of(t) is not None)
+        return False
 
     def held_by_the_optimizer(self, key: int) -> bool:
         return key in self._state
@@ -316,8 +322,8 @@ class LiveTracer:
         return [op.index for op in self.tracer.trace.ops.values() if self._is_bad_update(op)]
 
     def _is_bad_update(self, op: Op) -> bool:
-        """An infinity that the optimizer wrote down itself, or keeps from before (the smallest value so far),
-        is harmless until it comes to a weight."""
+        """An infinity that the optimizer wrote down itself, or keeps (the smallest value so far, one divided
+        by a count of 0), is harmless until it comes to a weight; and there, if it was put there."""
         if op.phase != "optimizer" or op.step != self.tracer.step or not op.bad_outputs:
             return False
         if not self.tracer.writers.holds(op.index):
@@ -330,4 +336,7 @@ class LiveTracer:
             passed = way(self.tracer.trace, blame.op.index, [op.index]) if spoils_a_weight else []
             held = [blame.outside] if blame.outside is not None else written_by([blame.op, *passed])
             return spoils_a_weight and any(self.held_by_the_optimizer(operand.key) for operand in held)
-        return spoils_a_weight or not is_written_down(blame.op)
+        if spoils_a_weight:
+            return not is_put_there(self.tracer.trace, op, self._updated, self.held_by_the_optimizer)
+        nan = any(operand.numbers.nan for operand in op.bad_outputs)
+        return not is_written_down(blame.op) and (nan or not is_exact(blame.op))

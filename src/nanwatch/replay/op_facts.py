@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from nanwatch.watching.ranks import is_collective
+
 ALLOCATES = ("empty", "new_empty", "resize_", "_empty_affine_quantized")
 BRINGS_IN = ("set_", "lift_fresh", "lift")
 """Ops that make a tensor of memory that was filled elsewhere: a file, another process, Python numbers."""
@@ -35,7 +37,14 @@ class OpFacts:
     is_view: bool
     may_copy: bool
     """A view by its schema that copies where it must: `to`, `reshape`, as inference mode shows them whole."""
+    is_collective: bool
+    is_of_an_exchange: bool
+    """A collective, or an op that prepares the memory for one."""
     names: tuple[str, ...]
+
+    def reads(self, name: str) -> bool:
+        """Whether the values of the input `name` matter to it."""
+        return self.reads_what_it_writes or not self.writes(name)
 
     def writes(self, name: str) -> bool:
         """Whether it writes to the input `name`, which may be one of a list: "self[0]"."""
@@ -57,6 +66,8 @@ def op_facts(function: Any) -> OpFacts:
         brings_in=base in BRINGS_IN,
         is_view=bool(function.is_view),
         may_copy=bool(function.is_view) and _is_composite(function),
+        is_collective=is_collective(function),
+        is_of_an_exchange=is_collective(function) or function.namespace == "fsdp",
         names=names,
     )
 

@@ -12,7 +12,7 @@ from torch import nn
 from nanwatch.records import Numbers
 from nanwatch.replay.fresh import Fresh
 from nanwatch.watching.module_calls import path_of
-from nanwatch.watching.stack import Stack, is_library
+from nanwatch.watching.stack import Stack, is_users
 
 
 @dataclass(slots=True)
@@ -88,7 +88,7 @@ class Op:
     def site(self) -> tuple[Any, ...]:
         """What the op is, which instruction of the program's own code asked for it, and the signs of the
         infinities it made: a score of -inf is a weight of 0, one of +inf is NaN."""
-        own = next((place for place in self.stack if not is_library(place[0].co_filename)), None)
+        own = next((place for place in self.stack if is_users(place[0])), None)
         if self.fresh is not None and self.fresh.infinite:
             return (self.name, own, (bool(self.fresh.posinf), bool(self.fresh.neginf)))
         signs = (any(o.numbers.posinf for o in self.outputs), any(o.numbers.neginf for o in self.outputs))

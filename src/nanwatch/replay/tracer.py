@@ -7,10 +7,8 @@ overwrites them. Costs several times the traced code; that is why it runs on one
 from __future__ import annotations
 
 import contextlib
-import math
 import sys
 import threading
-import weakref
 from types import FrameType
 from typing import Any
 
@@ -31,6 +29,7 @@ from nanwatch.replay.op_facts import (
     tensors_by_name,
 )
 from nanwatch.replay.out_of_range import OutOfRange, may_be_an_index, out_of_range
+from nanwatch.replay.peaks import Peaks, is_made_of_values
 from nanwatch.replay.shadow import Shadows
 from nanwatch.replay.trace import Op, Operand, Trace, picks
 from nanwatch.replay.untouched import Untouched
@@ -45,7 +44,6 @@ from nanwatch.watching.worker_threads import handed
 ENGINE = "_engine_run_backward"
 """The function of torch that runs a backward: what called it is not part of a derivative."""
 
-LIMITED = (torch.float16, torch.bfloat16, torch.float32)
 MOST_BIRTHS_KEPT = 50
 """Births whose operands are kept, per step."""
 
@@ -70,8 +68,7 @@ class OpTracer(TorchDispatchMode):
         self.boundary: FrameType | None = None
         """The frame that runs the traced code: stacks are cut there and `base` put under them."""
         self.roots_called = False
-        self.peaks: dict[tuple[weakref.ref[torch.nn.Module], ...], float] = {}
-        """Modules running -> the largest value they made in this step, as a share of what the dtype holds."""
+        self.peaks = Peaks()
         self.writers: Storages[int] = Storages()
         """memory -> the op that last wrote something non-finite there."""
         self.allocated: Storages[Op] = Storages()
@@ -110,7 +107,7 @@ class OpTracer(TorchDispatchMode):
         self._number_before = sequence_number() - 1
         self._kept = 0
         self.roots = 0
-        self.peaks.clear()
+        self.peaks.shares.clear()
         for memory in (self.writers, self.allocated, self.arrivals, self.constants, self._derived):
             memory.sweep()
         if self.trace.ops:
@@ -216,13 +213,21 @@ class OpTracer(TorchDispatchMode):
         tainted = bool(self.writers) and any(self.writers.get(t) is not None for _, t in call.inputs)
         if not tainted and call.is_view:
             return
-        bad = any(measurable(t) and not self._looks_finite(t, phase) for t in results)
+        received = self._received(call, results)
+        if received and not tainted:
+            self._note_arrival(received, place[0])
+            return
+        notes_peak = phase == "forward" and is_made_of_values(call, self.allocated)
+        bad = any(measurable(t) and not self._looks_finite(t, notes_peak) for t in results)
         if not bad:
             for tensor in call.written:
                 self._clean(tensor)
             if not tainted:
                 return
         op = self._write_down(call, results, phase, place)
+        for tensor in received:
+            self.writers.put(tensor, op.index)
+            self.allocated.drop(tensor)
         if op.fresh is not None:
             op.range_only = op.born is not None and self._shadows.only_range(call, op.born)
         if op.fresh is None and op.makes_inf and not op.makes_nan and not op.deliberate:
@@ -234,26 +239,8 @@ class OpTracer(TorchDispatchMode):
         else:
             op.born = None
 
-    def _looks_finite(self, tensor: torch.Tensor, phase: str) -> bool:
-        """The verdict on an output; in a forward pass also how near it came to the limit of its dtype."""
-        if (
-            phase != "forward"
-            or tensor.dtype not in LIMITED
-            or tensor.layout is not torch.strided
-            or tensor.is_nested
-            or not tensor.numel()
-        ):
-            return is_finite(tensor)
-        low, high = torch.aminmax(tensor.detach())
-        peak = max(-float(low), float(high))
-        if not math.isfinite(peak):
-            return is_finite(tensor)
-        modules = self.scope.now()
-        share = peak / torch.finfo(tensor.dtype).max
-        place = tuple(map(weakref.ref, modules))
-        if share > self.peaks.get(place, 0.0):
-            self.peaks[place] = share
-        return True
+    def _looks_finite(self, tensor: torch.Tensor, notes_peak: bool) -> bool:
+        return self.peaks.looks_finite(tensor, self.scope.now()) if notes_peak else is_finite(tensor)
 
     def _may_be_a_birth(self, op: Op) -> bool:
         if op.makes_nan or (op.makes_inf and not (op.constants and op.deliberate)):
@@ -343,6 +330,13 @@ class OpTracer(TorchDispatchMode):
             self.arrivals.put(tensor, stack)
             if tensor.dim() == 0:
                 self.constants.put(tensor, True)
+
+    def _received(self, call: OpCall, results: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Memory that nobody had written and that other ranks fill now, or later: what comes is of what they
+        and this one have sent."""
+        if not call.facts.is_collective:
+            return []
+        return [tensor for tensor in results if self.allocated.get(tensor) is not None]
 
     def _clean(self, tensor: torch.Tensor) -> None:
         """A finite value was written: what was there before is gone, if all of it was overwritten."""

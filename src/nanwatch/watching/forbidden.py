@@ -13,7 +13,8 @@ from nanwatch.tensors import is_finite, norms_by_device
 from nanwatch.tensors.rows import PLAIN_TYPES
 
 _bad_at_first = WeakTensorKeyDictionary()
-"""A weight or buffer that was not finite before the first update -> where it was not."""
+"""A weight or buffer that was not finite before the first update, or what an update has left infinite on
+purpose -> where it was not."""
 
 
 def note_before_training(tensors: Iterable[torch.Tensor]) -> None:
@@ -25,6 +26,15 @@ def note_before_training(tensors: Iterable[torch.Tensor]) -> None:
     for tensor in plain:
         if not is_finite(tensor) and tensor not in _bad_at_first:
             _bad_at_first[tensor] = ~torch.isfinite(tensor.detach())
+
+
+def note_left_on_purpose(tensors: Iterable[torch.Tensor]) -> None:
+    """Weights and what an optimizer keeps, after an update in which nothing went bad: their infinities are
+    meant."""
+    for tensor in filter(_is_plain, tensors):
+        values = tensor.detach()
+        if not is_finite(values) and not bool(values.isnan().any()):
+            _bad_at_first[tensor] = values.isinf()
 
 
 def forget() -> None:
@@ -40,7 +50,8 @@ def _is_plain(tensor: torch.Tensor) -> bool:
 
 def was_so_before(tensor: torch.Tensor) -> bool:
     """Whether it is bad only where a weight of its shape, of which it is a copy, was before any update."""
-    places = [place for place in list(_bad_at_first.values()) if place.shape == tensor.shape]
+    known = tuple(_bad_at_first.data.values())  # in one go: a thread asks, too
+    places = [place for place in known if place.shape == tensor.shape]
     if not places or not tensor.is_floating_point():
         return False
     bad = ~torch.isfinite(tensor.detach())

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from nanwatch.tensors import is_finite
+from nanwatch.watching.beside_modes import beside_modes
 from nanwatch.watching.recorder import Recorder
 from nanwatch.watching.tape import Entry, Tape, tensors_in
 from nanwatch.watching.trouble import Trouble
@@ -83,7 +84,7 @@ class OtherThreads:
             return None
         try:
             with torch._C.DisableTorchFunction():
-                return work(*args)
+                return beside_modes(work, *args)
         except Exception as error:
             shield.give_up(error)
             return None

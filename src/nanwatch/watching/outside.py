@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch.overrides import TorchFunctionMode
 
+from nanwatch.watching.beside_modes import beside_modes
 from nanwatch.watching.pretending import pretending
 from nanwatch.watching.torch_functions import GETTERS, facts_of
 
@@ -23,6 +24,7 @@ _push = torch._C._push_on_torch_function_stack
 _pop = torch._C._pop_torch_function_stack
 _depth = torch._C._len_torch_function_stack
 _at = torch._C._get_function_stack_at
+_dispatch_modes = torch._C._len_torch_dispatch_stack
 _unheard = torch._C.DisableTorchFunction
 
 
@@ -109,7 +111,9 @@ class OutsideMode(TorchFunctionMode):
             try:
                 if types:  # a subclass of the program's must not hear what we ask of its tensors
                     with _unheard():
-                        entry = self._listener.called(function, args, kwargs, sys._getframe(1))
+                        entry = beside_modes(self._listener.called, function, args, kwargs, sys._getframe(1))
+                elif _dispatch_modes():
+                    entry = beside_modes(self._listener.called, function, args, kwargs, sys._getframe(1))
                 else:
                     entry = self._listener.called(function, args, kwargs, sys._getframe(1))
             except Exception as own:
@@ -122,9 +126,9 @@ class OutsideMode(TorchFunctionMode):
                 raise
             if entry is not None:
                 try:
-                    if types or type(outputs) not in PLAIN_TYPES:
+                    if types or type(outputs) not in PLAIN_TYPES or _dispatch_modes():
                         with _unheard():
-                            self._listener.returned(entry, outputs)
+                            beside_modes(self._listener.returned, entry, outputs)
                     else:
                         self._listener.returned(entry, outputs)
                 except Exception as own:

@@ -12,10 +12,12 @@ import torch
 from nanwatch.errors import NonFiniteError
 from nanwatch.messages import say
 from nanwatch.signals import from_a_handler
+from nanwatch.watching.beside_modes import beside_modes
 from nanwatch.watching.device_assert import is_device_assert
 
 _grad_is_on, _set_grad = torch.is_grad_enabled, torch._C._set_grad_enabled
 _without_modes = torch._C.DisableTorchFunction
+_dispatch_modes = torch._C._len_torch_dispatch_stack
 _frame_callback = torch._C._dynamo.eval_frame.get_eval_frame_callback
 _set_frame_callback = torch._C._dynamo.eval_frame.set_eval_frame
 
@@ -47,7 +49,7 @@ class Shield:
             if compiling:
                 _set_frame_callback(None)  # a function under torch.compile is running: ours are none of it
             with _without_modes():  # those of the program must not see what we do
-                return work(*args, **kwargs)
+                return beside_modes(work, *args, **kwargs) if _dispatch_modes() else work(*args, **kwargs)
         except NonFiniteError:
             raise
         except Exception as error:

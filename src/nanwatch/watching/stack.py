@@ -75,11 +75,16 @@ def read_stack(stack: Stack) -> tuple[Frame, ...]:
 def user_frame(stack: Stack) -> Frame | None:
     """The innermost frame of the user's own code."""
     for code, lasti in stack:
-        if not is_library(code.co_filename) and code.co_name not in MODE_METHODS:
+        if is_users(code):
             line = line_of(code, lasti)
             text = linecache.getline(code.co_filename, line).strip()
             return Frame(code.co_filename, line, code.co_name, text)
     return None
+
+
+def is_users(code: CodeType) -> bool:
+    """The user's own, without what only hands calls on: the same call may be made again without it."""
+    return not is_library(code.co_filename) and code.co_name not in MODE_METHODS
 
 
 def line_of(code: CodeType, lasti: int) -> int:

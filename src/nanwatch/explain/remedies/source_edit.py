@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import CodeType, FunctionType
 
-from nanwatch.watching.stack import MODE_METHODS, Stack, is_library
+from nanwatch.watching.stack import Stack, is_users
 
 Position = tuple[int, int, int, int]
 """First line, last line, first column, last column (in bytes of the line), as code objects have them."""
@@ -47,7 +47,7 @@ class Expression:
 def expression_at(stack: Stack) -> Expression | None:
     """The innermost expression of the user's own code on this stack; None where there is no source."""
     for code, lasti in stack:
-        if not is_library(code.co_filename) and code.co_name not in MODE_METHODS:
+        if is_users(code):
             return _expression(code, lasti)
     return None
 
