@@ -496,7 +496,7 @@ class Watcher:
             raise error
 
     def _tell(self, trouble: Trouble) -> tuple[str | None, BaseException | None]:
-        trouble.last_update = self.updates.last
+        trouble.last_updates = self.updates.last_of_each.latest_first
         trouble.arrivals, trouble.handed_out = self.arrivals.places, self.recorder.handed_out
         trouble.fingerprints = self.fingerprints
         trouble.epoch = self.now.epoch
