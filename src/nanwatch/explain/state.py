@@ -60,6 +60,8 @@ def optimizer_of(case: Case) -> Any:
 
 def update_to_blame(case: Case) -> LastUpdate | None:
     """The update in which it was born."""
+    if case.located.update is not None:
+        return case.located.update
     made = case.trouble.last_updates if case.phase == "optimizer" else ()
     return next((update for update in made if update.step == case.located.step), None)
 

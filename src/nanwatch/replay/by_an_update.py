@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from nanwatch.messages import say
 from nanwatch.replay.trace import Op, Operand
 from nanwatch.replay.tracer import measurable
 from nanwatch.replay.update_again import update_again
@@ -15,12 +16,21 @@ from nanwatch.watching.tape import tensors_in
 from nanwatch.watching.trouble import Trouble
 
 
-def updates_of(trouble: Trouble, weight: Operand) -> list[LastUpdate]:
-    """Those of the optimizers that have this weight, the latest first. Where none has it (it may be a copy of
-    what one has): the last."""
+def updates_of(trouble: Trouble, weight: Operand) -> list[tuple[LastUpdate, list[str]]]:
+    """Those of the optimizers that have this weight, the latest first, and what is to be said of each. Where
+    none has it (it may be a copy of what one has): the last."""
     living = [(u, o) for u in trouble.last_updates if (o := u.optimizer()) is not None]
-    own = [u for u, o in living if any(key_of(p) == weight.key for p in weights_of(o))]
-    return own or [u for u, _ in living[:1]]
+    places = [(u, [key_of(p) for p in weights_of(o)]) for u, o in living]
+    found = [_that_wrote(u, keys.index(weight.key)) for u, keys in places if weight.key in keys]
+    return found or [(update, []) for update, _ in living[:1]]
+
+
+def _that_wrote(last: LastUpdate, index: int) -> tuple[LastUpdate, list[str]]:
+    """The last update of an optimizer leaves a parameter as it is that has no gradient."""
+    step = last.last_given_to(index)
+    if step is None:
+        return last, [say("watch.may_be_an_earlier_update")]
+    return last._replace(step=step), []
 
 
 def update_made_again(last: LastUpdate) -> Op | None:

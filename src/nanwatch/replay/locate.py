@@ -500,16 +500,16 @@ def _by_an_update(
     trouble: Trouble, operand: Operand, weight: Weight, roles: Roles, notes: list[str]
 ) -> Located | None:
     """Nobody else wrote this weight."""
-    for update in updates_of(trouble, operand):
+    for update, said in updates_of(trouble, operand):
         op = update_made_again(update)
         if op is not None:
-            notes = [*notes, say("watch.update_made_again")]
-            return _made_outside(trouble, op, "optimizer", (), roles, notes)
+            notes = [*notes, say("watch.update_made_again"), *said]
+            return replace(_made_outside(trouble, op, "optimizer", (), roles, notes), update=update)
         if keeps_something_bad(update, operand):
             birth = birth_at(update.stack, None, None)
             birth = replace(birth, outputs=(replace(operand.numbers, name=weight.name),))
-            kind = kind_of([operand.numbers]) or "nan"
-            return Located(update.step, kind, "optimizer", birth, "replay", notes=list(notes))
+            kind, notes = kind_of([operand.numbers]) or "nan", [*notes, *said]
+            return Located(update.step, kind, "optimizer", birth, "replay", notes=notes, update=update)
     return None
 
 

@@ -207,8 +207,8 @@ class Updates:
         watcher.listen()
 
     def _note_update(self, step: int, optimizer: Optimizer, grad_norm: float | None) -> None:
-        self.last = LastUpdate(step, self.stack, weakref.ref(optimizer), grad_norm, self._rates)
-        self.last_of_each.note(optimizer, self.last)
+        update = LastUpdate(step, self.stack, weakref.ref(optimizer), grad_norm, self._rates)
+        self.last = self.last_of_each.note(update, self._step.gradients)
 
     def _went_bad(self, optimizer: Optimizer, sinks: list[tuple[str, torch.Tensor]], note: str = "") -> None:
         """An update has made bad weights: the only way on is back."""
@@ -253,6 +253,7 @@ class Updates:
         step, lockstep = self._watcher.now, self._watcher.lockstep
         checked = step.scaler_checked and self._watcher.scaling.stepping
         gradients = [] if checked else gradients_of(optimizer)
+        step.gradients = len(gradients)
         confirm = checked or not step.clipped_by_value
         norm = None if step.clip is None else self.clips.norm_for(optimizer)
         verdict = self._watcher.backwards.judge(gradients, norm, confirm)

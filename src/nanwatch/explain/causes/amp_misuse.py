@@ -212,8 +212,9 @@ def _gradients(case: Case, changes: Changes) -> list[tuple[torch.Tensor, torch.T
     update = update_to_blame(case)
     if case.trouble.seen_in != "weights" and update is not None:
         found = next((t for t in reversed(earlier) if t.step == update.step), None)
-        if found is not None:
-            tape, earlier = found, tuple(t for t in earlier if t.step < found.step)
+        if found is None:
+            return []
+        tape, earlier = found, tuple(t for t in earlier if t.step < found.step)
     with usual_weights(p for p in weights_on(tape) if not is_finite(p)):  # the update may have spoiled them
         again = run_again(tape, earlier, case.calls, False, changes)
     sums: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
