@@ -354,7 +354,7 @@ def _located(
     unwanted = unwanted_infinity(blame, tracer.trace, roles)
     if unwanted is not None:
         made_by, key = unwanted
-        outside = "loss" if made_by.after_root else "data"
+        outside = "loss" if made_by.after_root or made_by.phase == "loss" else "data"
         phase = "weights" if roles.weight(key) else outside
         found = _made_outside(trouble, made_by, phase, (), roles, [])
         return replace(found, by=by, travel=(hop_of(blame.op), *travel), hidden=hidden)
@@ -471,7 +471,8 @@ def _brought_in(
         samples = _fewest_rows(tensor, trouble)
     op = _known_writer(tensor, live, weight is not None) or roles.origin(operand.key)
     if op is not None:
-        if phase == "data" and reader is not None and _is_beside_the_loss(op, reader):
+        beside = reader is not None and _is_beside_the_loss(op, reader)
+        if phase == "data" and (beside or op.phase == "loss"):
             phase, samples = "loss", ()
         return _made_outside(trouble, op, phase, samples, roles, notes)
     came = _arrival(tensor, live, trouble)
