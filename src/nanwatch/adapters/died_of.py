@@ -67,7 +67,7 @@ def _bad_values(error: BaseException, watcher: Watcher) -> tuple[Trouble, Locate
         return None
     seen_in = "gradients" if died_in_backward and not sinks else "exception"
     trouble = _trouble(watcher, seen_in, sinks)
-    trouble.last_update = watcher.updates.last
+    trouble.last_updates = watcher.updates.last_of_each.latest_first
     look_at(trouble)
     watcher.shield.busy = True
     try:

@@ -13,6 +13,7 @@ from torch import nn
 from nanwatch.replay.tracer import measurable
 from nanwatch.tensors import is_finite
 from nanwatch.watching.attached import attached_to
+from nanwatch.watching.last_updates import LastUpdate
 from nanwatch.watching.stack import Stack, user_frame
 from nanwatch.watching.storages import key_of
 from nanwatch.watching.tape import Entry, tensors_in, version_of
@@ -49,13 +50,20 @@ class Held:
 
 
 def optimizer_of(case: Case) -> Any:
-    """That of the step, or of the last update; of that one first where it is to blame: of two optimizers the
-    other one may be about to step. None if there is none."""
-    last = case.trouble.last_update
+    """That of the update that is to blame: of two optimizers the other one may be about to step. Else that of
+    the step, or of the last update. None if there is none."""
+    last, update = case.trouble.last_update, update_to_blame(case)
     of_the_last = None if last is None else last.optimizer()
-    if last is not None and case.phase == "optimizer" and case.located.step == last.step:
-        return of_the_last or case.trouble.optimizer
-    return case.trouble.optimizer or of_the_last
+    of_that = None if update is None else update.optimizer()
+    return of_that or case.trouble.optimizer or of_the_last
+
+
+def update_to_blame(case: Case) -> LastUpdate | None:
+    """The update in which it was born."""
+    if case.located.update is not None:
+        return case.located.update
+    made = case.trouble.last_updates if case.phase == "optimizer" else ()
+    return next((update for update in made if update.step == case.located.step), None)
 
 
 def of_modules(models: list[nn.Module]) -> list[Held]:

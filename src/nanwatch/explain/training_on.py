@@ -85,9 +85,8 @@ def stays(case: Case, rise: Rise, how: How) -> bool:
 
 
 def diverging_optimizer(case: Case) -> Optimizer | None:
-    """Of the optimizer of this step and that of the last update: the one whose weights are largest."""
-    last = case.trouble.last_update
-    found = [case.trouble.optimizer, last.optimizer() if last is not None else None]
+    """Of the optimizer of this step and those of the updates before: the one whose weights are largest."""
+    found = [case.trouble.optimizer, *(update.optimizer() for update in case.trouble.last_updates)]
     known = [o for o in found if isinstance(o, Optimizer) and _parameters(o)]
     return max(known, key=_times, default=None)
 

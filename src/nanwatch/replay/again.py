@@ -198,16 +198,20 @@ def _past_replicas(scope: Scope) -> Callable[..., Any]:
 
 
 def call_again(
-    entry: Entry, step: int, roots: int = 0, values: dict[int, torch.Tensor] | None = None
+    entry: Entry,
+    step: int,
+    roots: int = 0,
+    values: dict[int, torch.Tensor] | None = None,
+    of_a_model: bool = False,
 ) -> Op | None:
     """One call of the tape, traced, on copies of its tensors: the op in it that first made a bad value.
-    `values`: what was in some of them, by their id."""
+    `values`: what was in some of them, by their id. `of_a_model`: it works on what a model has computed."""
     tracer = OpTracer(Scope())
     tracer.alone = True
     tracer.step = step
     tracer.base = entry.stack
     tracer.roots = roots
-    tracer.phase = "functional" if entry.functional else "outside"
+    tracer.phase = "functional" if entry.functional else ("loss" if of_a_model else "outside")
     copies = {key: value.clone() for key, value in (values or {}).items()}
     if entry.before is not None:
         copies.setdefault(id(written_to(entry.args, entry.kwargs)), entry.before.clone())

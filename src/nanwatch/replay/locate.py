@@ -12,6 +12,7 @@ from nanwatch.messages import say
 from nanwatch.records import Hidden, Hop
 from nanwatch.replay.again import Again, follow_the_weights, run_again
 from nanwatch.replay.blame import Blame, first_harmful, hidden_births, looks_like_mask, silent_damage, way
+from nanwatch.replay.by_an_update import keeps_something_bad, update_made_again, updates_of
 from nanwatch.replay.carried_on import call_that_made, made_by_an_earlier_call
 from nanwatch.replay.infinities_written_down import (
     forbidden_in_outputs,
@@ -26,19 +27,19 @@ from nanwatch.replay.made_once import made_once
 from nanwatch.replay.memory_changed import located_in_memory
 from nanwatch.replay.multiplied import multiplied
 from nanwatch.replay.other_ranks import COLLECTIVES, hands_to_others, has_other_ranks, others_sent
-from nanwatch.replay.roles import Roles, written_down
+from nanwatch.replay.roles import Roles, Weight, written_down
 from nanwatch.replay.samples import bad_rows, bad_rows_of_batch
 from nanwatch.replay.trace import Op, Operand, Trace, written_by
 from nanwatch.replay.tracer import OpTracer, measurable
-from nanwatch.replay.update_again import update_again
 from nanwatch.replay.without_given import keeping, run_without_given, with_numbers
 from nanwatch.tensors import is_finite, numbers
+from nanwatch.watching.last_updates import LastUpdate
 from nanwatch.watching.module_calls import ModuleCalls
 from nanwatch.watching.ranks import NeedsOtherRanks
 from nanwatch.watching.stack import Stack
 from nanwatch.watching.storages import key_of
 from nanwatch.watching.tape import Entry, tensors_in, version_of
-from nanwatch.watching.trouble import LastUpdate, Trouble
+from nanwatch.watching.trouble import Trouble
 
 SHOWN_IN_PHASE = {"loss": "loss", "gradients": "backward", "weights": "weights", "checkpoint": "weights"}
 
@@ -70,7 +71,7 @@ def locate(trouble: Trouble, calls: ModuleCalls) -> Located | None:
 
 def _bad_hyperparameter(trouble: Trouble, update: LastUpdate, roles: Roles) -> Located:
     """The update is still to come: made on copies, it shows the op that the bad rate spoils."""
-    op = _update_made_again(update)
+    op = update_made_again(update)
     if op is not None:
         return _made_outside(trouble, op, "optimizer", (), roles, [])
     birth = birth_at(update.stack, None, None)
@@ -356,7 +357,7 @@ def _located(
     unwanted = unwanted_infinity(blame, tracer.trace, roles)
     if unwanted is not None:
         made_by, key = unwanted
-        outside = "loss" if made_by.after_root else "data"
+        outside = "loss" if made_by.after_root or made_by.phase == "loss" else "data"
         phase = "weights" if roles.weight(key) else outside
         found = _made_outside(trouble, made_by, phase, (), roles, [])
         return replace(found, by=by, travel=(hop_of(blame.op), *travel), hidden=hidden)
@@ -473,21 +474,15 @@ def _brought_in(
         samples = _fewest_rows(tensor, trouble)
     op = _known_writer(tensor, live, weight is not None) or roles.origin(roles.in_the_program(operand.key))
     if op is not None:
-        if phase == "data" and reader is not None and _is_beside_the_loss(op, reader):
+        beside = reader is not None and _is_beside_the_loss(op, reader)
+        if phase == "data" and (beside or op.phase == "loss"):
             phase, samples = "loss", ()
         return _made_outside(trouble, op, phase, samples, roles, notes)
     came = _arrival(tensor, live, trouble)
     stack = came or roles.last_write(roles.in_the_program(operand.key)) or _where_a_model_wrote(tensor, live)
-    if stack is None and weight and trouble.last_update is not None:
-        op = _update_made_again(trouble.last_update)
-        if op is not None:
-            notes = [*notes, say("watch.update_made_again")]
-            return _made_outside(trouble, op, "optimizer", (), roles, notes)
-        if _keeps_something_bad(trouble.last_update, operand):
-            birth = birth_at(trouble.last_update.stack, None, None)
-            birth = replace(birth, outputs=(replace(operand.numbers, name=weight.name),))
-            kind, step = kind_of([operand.numbers]) or "nan", trouble.last_update.step
-            return Located(step, kind, "optimizer", birth, "replay", notes=list(notes))
+    updated = _by_an_update(trouble, operand, weight, roles, notes) if stack is None and weight else None
+    if updated is not None:
+        return updated
     kept = roles.kept_since_before(tensor) if weight is None and came is None else None
     carried = None
     if kept is not None:
@@ -507,6 +502,23 @@ def _brought_in(
     birth = replace(birth, outputs=(replace(operand.numbers, name=name),), samples=samples)
     kind = kind_of([operand.numbers]) or "nan"
     return Located(trouble.step, kind, phase, birth, "replay", notes=list(notes), kept_since_before=unknown)
+
+
+def _by_an_update(
+    trouble: Trouble, operand: Operand, weight: Weight, roles: Roles, notes: list[str]
+) -> Located | None:
+    """Nobody else wrote this weight."""
+    for update, said in updates_of(trouble, operand):
+        op = update_made_again(update)
+        if op is not None:
+            notes = [*notes, say("watch.update_made_again"), *said]
+            return replace(_made_outside(trouble, op, "optimizer", (), roles, notes), update=update)
+        if keeps_something_bad(update, operand):
+            birth = birth_at(update.stack, None, None)
+            birth = replace(birth, outputs=(replace(operand.numbers, name=weight.name),))
+            kind, notes = kind_of([operand.numbers]) or "nan", [*notes, *said]
+            return Located(update.step, kind, "optimizer", birth, "replay", notes=notes, update=update)
+    return None
 
 
 def _saved_on_purpose(trouble: Trouble, found: Located) -> bool:
@@ -536,24 +548,6 @@ def _made_outside(
     step = op.step if phase == "optimizer" else trouble.step
     kind = kind_of([o.numbers for o in op.outputs]) or "nan" if op.fresh is None else _kind(op)
     return Located(step, kind, phase, birth, "replay", notes=list(notes), call=op.call, op=op)
-
-
-def _update_made_again(last: LastUpdate) -> Op | None:
-    """Weights that nobody else wrote: can the last update itself have made them bad?"""
-    optimizer = last.optimizer()
-    if optimizer is None:
-        return None
-    return update_again(optimizer, last.step, last.stack, last.grad_norm, last.rates)
-
-
-def _keeps_something_bad(last: LastUpdate, weight: Operand) -> bool:
-    """Whether what the optimizer keeps of this weight is not finite either, and the gradients of its last
-    update were: that update has spoiled the weight."""
-    good = last.grad_norm is not None and math.isfinite(last.grad_norm)
-    optimizer = last.optimizer() if good else None
-    kept = {} if optimizer is None else optimizer.state
-    of_weight = (state for p, state in kept.items() if key_of(p) == weight.key)
-    return any(measurable(t) and not is_finite(t) for state in of_weight for t in tensors_in(state))
 
 
 def _arrival(tensor: torch.Tensor | None, live: LiveTracer | None, trouble: Trouble) -> Stack | None:

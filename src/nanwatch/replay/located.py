@@ -10,6 +10,7 @@ from nanwatch.replay.larger_modules import path_within
 from nanwatch.replay.out_of_range import OutOfRange
 from nanwatch.replay.roles import Roles
 from nanwatch.replay.trace import Op
+from nanwatch.watching.last_updates import LastUpdate
 from nanwatch.watching.module_calls import path_of
 from nanwatch.watching.stack import Stack, read_stack, user_frame
 
@@ -35,6 +36,8 @@ class Located:
     """It is in what the program has kept since before the steps on record: batch or not, nobody knows."""
     handed_out: bool = False
     """The memory was in other hands than torch's: a write there is not on record, and a replay makes none."""
+    update: LastUpdate | None = None
+    """The one that is to blame, where it was made again."""
     out_of_range: OutOfRange | None = None
     """No value turned bad: an index that pointed outside its table ended the program."""
 

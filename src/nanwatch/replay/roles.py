@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import nn
 
 from nanwatch.messages import say
 from nanwatch.replay.again import call_again
+from nanwatch.replay.of_models import given_what_models_made
 from nanwatch.replay.owners import is_part_of_a_model, owners_of
 from nanwatch.replay.trace import Op, Operand
 from nanwatch.replay.tracer import measurable
@@ -286,7 +288,11 @@ class Roles:
         entries = self._tape.entries
         before = entries[: entries.index(entry)] if entry in entries else []
         roots = sum(e.kind == "module" and e.phase != "loss" for e in before)
-        return call_again(entry, self._tape.step, roots, values)
+        return call_again(entry, self._tape.step, roots, values, id(entry) in self._of_models)
+
+    @cached_property
+    def _of_models(self) -> set[int]:
+        return given_what_models_made(self._entries)
 
     def _first_of(self, changes: list[Entry]) -> Op | None:
         """The first of some changes in place, given the last first, that makes something bad of finite

@@ -49,11 +49,13 @@ class LateVerdicts:
         now.verdict_is_late = True
         if now.given:
             watcher.backwards.leave_masks_out(sum_trained_on)
+        gradients = gradients_of(optimizer)
+        now.gradients = len(gradients)
         self._device.guard(
             optimizer,
             now.number,
             now.losses,
-            gradients_of(optimizer),
+            gradients,
             clip_norm,
             watcher.lockstep.agree_on_device if watcher.lockstep.groups else None,
             hold_back=self._policy != "observe",

@@ -32,6 +32,8 @@ class Step:
     """id of a loss that a GradScaler has multiplied -> the loss before."""
     leaves: list[torch.Tensor] = field(default_factory=list)
     """In a program that updates by hand: what the backward under way will fill the gradients of."""
+    gradients: int = 0
+    """How many the verdict was given."""
     clip: tuple[frozenset[int], torch.Tensor] | None = None
     """(ids of the parameters, their norm) that clipping has computed."""
     zeroed: set[int] = field(default_factory=set)

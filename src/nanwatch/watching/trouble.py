@@ -4,28 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import torch
 
 from nanwatch.watching.fingerprints import Fingerprints
+from nanwatch.watching.last_updates import LastUpdate
 from nanwatch.watching.lasting_state import Damage
 from nanwatch.watching.module_calls import Scope
 from nanwatch.watching.stack import Stack
 from nanwatch.watching.storages import Storages
 from nanwatch.watching.tape import Tape
-
-
-class LastUpdate(NamedTuple):
-    """The last update that was made before a step."""
-
-    step: int
-    stack: Stack
-    optimizer: Callable[[], Any]
-    """A weak reference."""
-    grad_norm: float | None
-    rates: tuple[float | torch.Tensor | None, ...] = ()
-    """That it was made with, for each group: a schedule, or the program, may have set others since."""
 
 
 @dataclass
@@ -45,7 +34,8 @@ class Trouble:
     """Nothing on the device can be read or run any more."""
     live: LiveTrace | None = None
     notes: list[str] = field(default_factory=list)
-    last_update: LastUpdate | None = None
+    last_updates: tuple[LastUpdate, ...] = ()
+    """Of each optimizer, the latest first."""
     arrivals: Storages[Stack] | None = None
     """memory that came in without any op -> where."""
     handed_out: Storages[Stack] | None = None
@@ -68,6 +58,10 @@ class Trouble:
     """Nothing bad has been written into the weights yet."""
     damage: Damage | None = None
     """What the step was made with was bad before it, or is now."""
+
+    @property
+    def last_update(self) -> LastUpdate | None:
+        return self.last_updates[0] if self.last_updates else None
 
     @property
     def can_be_skipped(self) -> bool:

@@ -18,6 +18,7 @@ from nanwatch.watching.clips import Clips
 from nanwatch.watching.closures import Closures, closure_among
 from nanwatch.watching.forbidden import note_before_training, was_infinite_before, was_so_before
 from nanwatch.watching.held_back import Copies, EmptyGroups, held_back, replace_by_zero
+from nanwatch.watching.last_updates import LastUpdate, LastUpdates
 from nanwatch.watching.lasting_state import Damage, LastingState
 from nanwatch.watching.late_verdicts import LateVerdicts
 from nanwatch.watching.layers import facts_of
@@ -26,7 +27,6 @@ from nanwatch.watching.of_the_batch import of_the_batch
 from nanwatch.watching.sentinel import LATE_STEPS, Verdict, found_inf, gradients_of, weights_of
 from nanwatch.watching.stack import Stack, take_stack
 from nanwatch.watching.step import Step
-from nanwatch.watching.trouble import LastUpdate
 
 if TYPE_CHECKING:
     from nanwatch.watching.watcher import Watcher
@@ -55,6 +55,7 @@ class Updates:
         self.aftermath = Aftermath(watcher)
         self.lasting = LastingState(watcher.recorder, watcher.fingerprints)
         self.last: LastUpdate | None = None
+        self.last_of_each = LastUpdates()
         self._left_out: int | None = None
         """The last step whose batch was left out."""
         self._skipped_in_a_row, self._skipped_last = 0, -2
@@ -186,7 +187,7 @@ class Updates:
         now.updating = False
         if "skip" not in now.events:
             self._made[id(optimizer)] = self._made.get(id(optimizer), 0) + 1
-        self.last = LastUpdate(now.number, self.stack, weakref.ref(optimizer), verdict.grad_norm, self._rates)
+        self._note_update(now.number, optimizer, verdict.grad_norm)
         live = watcher.live
         if live is not None and live.active:
             live.pause()
@@ -205,6 +206,10 @@ class Updates:
         watcher.finish_step(verdict, optimizer)
         watcher.listen()
 
+    def _note_update(self, step: int, optimizer: Optimizer, grad_norm: float | None) -> None:
+        update = LastUpdate(step, self.stack, weakref.ref(optimizer), grad_norm, self._rates)
+        self.last = self.last_of_each.note(update, self._step.gradients)
+
     def _went_bad(self, optimizer: Optimizer, sinks: list[tuple[str, torch.Tensor]], note: str = "") -> None:
         """An update has made bad weights: the only way on is back."""
         if self._watcher.trouble("weights", sinks, optimizer, prevented=False, note=note) == "rollback":
@@ -219,7 +224,7 @@ class Updates:
         for group in optimizer.param_groups:
             rate = group.get("lr")
             if isinstance(rate, float) and not math.isfinite(rate):
-                self.last = LastUpdate(watcher.step, self.stack, weakref.ref(optimizer), None, self._rates)
+                self._note_update(watcher.step, optimizer, None)
                 watcher.trouble("hyperparameter", [], optimizer)
                 return
 
@@ -248,6 +253,7 @@ class Updates:
         step, lockstep = self._watcher.now, self._watcher.lockstep
         checked = step.scaler_checked and self._watcher.scaling.stepping
         gradients = [] if checked else gradients_of(optimizer)
+        step.gradients = len(gradients)
         confirm = checked or not step.clipped_by_value
         norm = None if step.clip is None else self.clips.norm_for(optimizer)
         verdict = self._watcher.backwards.judge(gradients, norm, confirm)
@@ -380,15 +386,19 @@ class Updates:
             held.give_back()
 
     def judge_last(self) -> None:
-        """At the end of the program: has the last update left bad weights, which no step will show?"""
-        optimizer = self.last.optimizer() if self.last is not None else None
-        if optimizer is None:
-            return
-        bad = [p for p in weights_of(optimizer) if not is_finite(p)]
-        bad = [p for p in bad if not was_infinite_before(p) and not was_so_before(p)]
-        if bad:
-            sinks = [("parameter", p.detach()) for p in bad]
-            self._went_bad(optimizer, sinks, say("watch.seen_at_the_end"))
+        """At the end of the program: have the updates since the last backward left bad weights, which no step
+        will show?"""
+        since = self._watcher.recorder.step_of_gradients()
+        for update in self.last_of_each.latest_first:
+            optimizer = update.optimizer()
+            if optimizer is None or not (update is self.last or (since is not None and update.step >= since)):
+                continue
+            bad = [p for p in weights_of(optimizer) if not is_finite(p)]
+            bad = [p for p in bad if not was_infinite_before(p) and not was_so_before(p)]
+            if bad:
+                sinks = [("parameter", p.detach()) for p in bad]
+                self._went_bad(optimizer, sinks, say("watch.seen_at_the_end"))
+                return
 
 
 def _has_a_gradient(tensor: torch.Tensor) -> bool:

@@ -237,7 +237,7 @@ class Watcher:
                 return self._other_threads.call(original, module, args, kwargs, sys._getframe(1))
             self.say_once(say("watch.other_thread"))
             return original(module, *args, **kwargs)
-        if pretending():
+        if pretending() or (self._compiled and isinstance(module, torch.fx.GraphModule)):
             return self._unheard(original, module, args, kwargs)
         frame = sys._getframe(1)
         if not self.has_backward and called_by_a_tool(frame):
@@ -275,7 +275,8 @@ class Watcher:
     def _unheard(
         self, original: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """A call that the program makes only to see what would happen."""
+        """A call that the program makes only to see what would happen; or of the graph that a backend made of
+        a function, which is a part of that."""
         listening, was = self.outside.listening, self.calls.handler
         self.calls.handler = None
         self.stand_aside()
@@ -496,7 +497,7 @@ class Watcher:
             raise error
 
     def _tell(self, trouble: Trouble) -> tuple[str | None, BaseException | None]:
-        trouble.last_update = self.updates.last
+        trouble.last_updates = self.updates.last_of_each.latest_first
         trouble.arrivals, trouble.handed_out = self.arrivals.places, self.recorder.handed_out
         trouble.fingerprints = self.fingerprints
         trouble.epoch = self.now.epoch

@@ -9,6 +9,7 @@ from nanwatch.explain.claim import Against, Claim, Page
 from nanwatch.explain.history import usual_weights, weights_on
 from nanwatch.explain.mechanism import DIVIDE_BY_ZERO
 from nanwatch.explain.remedies import offer
+from nanwatch.explain.state import update_to_blame
 from nanwatch.explain.text import Text
 from nanwatch.records import Remedy
 from nanwatch.replay.again import Changes, run_again
@@ -208,11 +209,12 @@ def _autocast_to_half(case: Case) -> bool:
 def _gradients(case: Case, changes: Changes) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Of the step whose update went bad: this one, or the one before when only the next step showed it."""
     tape, earlier = case.tape, case.trouble.earlier
-    update = case.trouble.last_update
-    if case.trouble.seen_in != "weights" and update is not None and case.located.step == update.step:
+    update = update_to_blame(case)
+    if case.trouble.seen_in != "weights" and update is not None:
         found = next((t for t in reversed(earlier) if t.step == update.step), None)
-        if found is not None:
-            tape, earlier = found, tuple(t for t in earlier if t.step < found.step)
+        if found is None:
+            return []
+        tape, earlier = found, tuple(t for t in earlier if t.step < found.step)
     with usual_weights(p for p in weights_on(tape) if not is_finite(p)):  # the update may have spoiled them
         again = run_again(tape, earlier, case.calls, False, changes)
     sums: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}

@@ -17,6 +17,7 @@ from nanwatch.explain.mechanism import DIVIDE_BY_ZERO, LOG_OF_ZERO
 from nanwatch.explain.provenance import COUNT, MARKS, nature
 from nanwatch.explain.remedies import offer
 from nanwatch.explain.rounded_constants import rounded_constants
+from nanwatch.explain.state import optimizer_of
 from nanwatch.explain.text import Text
 from nanwatch.records import Remedy
 
@@ -118,8 +119,7 @@ def _update(case: Case, birth: BirthOp) -> Claim | Against | None:
 
 
 def _epsilons(case: Case) -> list[float]:
-    last = case.trouble.last_update
-    optimizer = case.trouble.optimizer or (None if last is None else last.optimizer())
+    optimizer = optimizer_of(case)
     groups: list[dict[str, Any]] = [] if optimizer is None else optimizer.param_groups
     return [float(g["eps"]) for g in groups if isinstance(g.get("eps"), (int, float))]
 

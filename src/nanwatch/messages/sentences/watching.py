@@ -16,6 +16,11 @@ SENTENCES: dict[str, tuple[str, str]] = {
         "recorded size.",
         "那次更新的梯度已不存在；这里用记录到的梯度大小构造替代梯度，在副本上重做了这次更新。",
     ),
+    "watch.may_be_an_earlier_update": (
+        "This weight had no gradient in the updates on record, which have left it as it was: an earlier one "
+        "has made it so, and which one is not known.",
+        "在有记录的各次更新中，这个权重没有梯度，因而保持不变：出错的是更早的某次更新，具体是哪一次不得而知。",
+    ),
     "watch.seen_at_the_end": (
         "These weights were looked at when the program ended. No step has shown that they are bad, so an "
         "earlier update than the last one may have made them so.",

@@ -1,0 +1,93 @@
+"""The last update of each optimizer: any of them may have made weights bad that are bad now."""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Sequence
+from functools import partial
+from operator import attrgetter, is_not
+from typing import NamedTuple
+
+import torch
+from torch.optim import Optimizer
+
+from nanwatch.watching.sentinel import weights_of
+from nanwatch.watching.stack import Stack
+
+MOST = 16
+"""Optimizers: a program may make one for each layer, or a new one for each task."""
+
+MOST_CHANGES = 64
+"""Of which parameters have a gradient."""
+
+ALL = b""
+"""What stands for a gradient in every parameter."""
+
+
+class Given(NamedTuple):
+    """The last of some updates, one after the other, in which the same parameters had a gradient."""
+
+    step: int
+    to: bytes
+    """For each parameter 1 or 0, or `ALL`."""
+
+
+class LastUpdate(NamedTuple):
+    """The last update that was made before a step."""
+
+    step: int
+    stack: Stack
+    optimizer: weakref.ref[Optimizer]
+    grad_norm: float | None
+    rates: tuple[float | torch.Tensor | None, ...] = ()
+    """That it was made with, for each group: a schedule, or the program, may have set others since."""
+    given: Sequence[Given] = ()
+    """To which parameters gradients were given in it, last, and in those before it."""
+
+    def last_given_to(self, index: int) -> int | None:
+        """The step of the last update in which a parameter had a gradient: without one it stays as it is.
+        None where that is longer ago than is known."""
+        return next(
+            (g.step for g in reversed(self.given) if g.to == ALL or any(g.to[index : index + 1])), None
+        )
+
+
+class LastUpdates:
+    """Nothing of an optimizer is held by them."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, LastUpdate] = {}
+        """id of an optimizer -> its last update; the latest comes last."""
+
+    def note(self, update: LastUpdate, gradients: int) -> LastUpdate:
+        """`gradients`: how many its parameters had, if somebody has counted them."""
+        optimizer = update.optimizer()
+        before = self._of.pop(id(optimizer), None)
+        known = before is not None and before.optimizer() is optimizer
+        given = before.given if known and before is not None else deque(maxlen=MOST_CHANGES)
+        assert optimizer is not None and isinstance(given, deque)
+        to = _given_to(optimizer, gradients)
+        if given and given[-1].to == to:
+            given.pop()
+        given.append(Given(update.step, to))
+        noted = self._of[id(optimizer)] = update._replace(given=given)
+        if len(self._of) > MOST:
+            del self._of[next(iter(self._of))]
+        return noted
+
+    @property
+    def latest_first(self) -> tuple[LastUpdate, ...]:
+        return tuple(reversed(self._of.values()))
+
+
+def _given_to(optimizer: Optimizer, gradients: int) -> bytes:
+    """The parameters are gone through only where some have none."""
+    if gradients == sum([len(group["params"]) for group in optimizer.param_groups]):
+        return ALL
+    to = bytes(map(_is_there, map(_gradient_of, weights_of(optimizer))))
+    return to if 0 in to else ALL
+
+
+_gradient_of = attrgetter("grad")
+_is_there = partial(is_not, None)
