@@ -95,14 +95,24 @@ def _rows_of(batch: torch.Tensor, tape: Tape) -> int:
     return second if first not in beside and second in beside else first
 
 
+def _rows_beside_the_first(given: list[torch.Tensor], entry: Entry) -> int | None:
+    """The size that another argument shares with the output, where the output has none of the first: words of
+    all bags in one row, and where each bag begins."""
+    made = [tensor.shape for tensor in tensors_in(entry.outputs) if tensor.dim() > 0]
+    if any(given[0].shape[0] in shape for shape in made):
+        return None
+    rows = {int(shape[0]) for shape in made}
+    return next((int(t.shape[0]) for t in given[1:] if int(t.shape[0]) in rows), None)
+
+
 def batch_size(tape: Tape) -> int | None:
     """How many rows the last call of a model was given. A criterion is a module too, but it is given results,
     and these may have the batch in another dimension."""
     calls = [(entry, results) for entry, results in _results_given(tape) if entry.kind == "module"]
     for entry in [*reversed([e for e, r in calls if not r]), *reversed([e for e, r in calls if r])]:
-        for tensor in tensors_in((entry.args, entry.kwargs)):
-            if tensor.dim() > 0:
-                return _rows_of(tensor, tape)
+        given = [tensor for tensor in tensors_in((entry.args, entry.kwargs)) if tensor.dim() > 0]
+        if given:
+            return _rows_beside_the_first(given, entry) or _rows_of(given[0], tape)
     for tensor in [*tape.used.values(), *tape.made.values()]:
         if tensor.dim() > 0 and not tensor.requires_grad:
             return int(tensor.shape[0])

@@ -102,6 +102,8 @@ LOSSES = (
     "cross_entropy_loss",
 )
 USUALLY_IGNORED = -100
+FILLED = ("zeros", "full", "empty", "scalar_tensor")
+"""Ops that make of nothing what is filled in later."""
 SPREADS = ("var", "std", "var_mean", "std_mean")
 
 
@@ -286,14 +288,17 @@ def _is_count(found: Seen, node: Node) -> bool:
     return maker is not None and nature(found.lineage, node, "self") == COUNT
 
 
-def _is_enumeration(case: Case, birth: BirthOp) -> bool:
+def _is_enumeration(case: Case, found: Seen) -> bool:
     """What is divided was made out of nothing, as by `arange`, and is no total. (Zeros may be one, to which
     nothing was added.)"""
-    keys = {o.key for o in birth.op.inputs if o.numbers.name == "self"}
+    makers = made_by(found.lineage, found.node, "self") if found.node is not None else ()
+    if any(not maker.inputs and maker.base not in FILLED for maker in makers):
+        return True
+    keys = {o.key for o in found.birth.op.inputs if o.numbers.name == "self"}
     for entry in reversed(all_entries(case)):
         made = {key_of(t) for t in tensors_in(entry.outputs)} if entry.kind == "op" else set()
         if keys & made and not tensors_in((entry.args, entry.kwargs)):
-            return getattr(entry.call, "__name__", "") not in ("zeros", "full", "empty")
+            return getattr(entry.call, "__name__", "") not in FILLED
     return False
 
 
@@ -312,7 +317,7 @@ def _lengths(case: Case, found: Seen, operand: str, numbers: dict[str, object]) 
             return None
     elif not isinstance(value, int):
         return None
-    if same_memory(found, "self", operand) or _is_enumeration(case, birth):
+    if same_memory(found, "self", operand) or _is_enumeration(case, found):
         return None
     return Claim("likely", LENGTH.say(**numbers), (), 2.0)
 
