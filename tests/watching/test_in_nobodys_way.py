@@ -128,6 +128,75 @@ for step in range(3):
     optimizer.step()
 show(model)
 """,
+    "a model that says in a list what it learns": """
+class Listed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 2)
+
+    def parameters(self, recurse=True):
+        return list(super().parameters(recurse))
+
+    def forward(self, x):
+        return self.linear(x)
+
+
+model, smooth = Listed(), nn.SmoothL1Loss()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(3):
+    optimizer.zero_grad()
+    smooth(model(torch.randn(3, 4)), torch.zeros(3, 2)).backward()
+    optimizer.step()
+show(model)
+""",
+    "a batch that refers to a cache which another thread fills": """
+import sys
+import threading
+
+sys.setswitchinterval(1e-5)
+
+
+class Data:
+    def __init__(self):
+        self.cache = {}
+
+
+class Batch:
+    def __init__(self, x, data):
+        self.x, self.data = x, data
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 2)
+
+    def forward(self, batch):
+        return self.linear(batch.x)
+
+
+def fill():
+    number = 0
+    while not done:
+        data.cache[number] = (number, [1, 2, 3])
+        number += 1
+        if number % 400 == 0:
+            data.cache = {}
+
+
+data, done = Data(), False
+filling = threading.Thread(target=fill)
+filling.start()
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(300):
+    optimizer.zero_grad()
+    model(Batch(torch.randn(3, 4), data)).square().mean().backward()
+    optimizer.step()
+done = True
+filling.join()
+show(model)
+""",
     "a module of the program's with the name of one of Python's": """
 import statistics
 

@@ -27,6 +27,7 @@ from nanwatch.replay.blame import looks_like_mask
 from nanwatch.tensors import is_finite, norms_by_device, numbers
 from nanwatch.watching.forbidden import was_so_before
 from nanwatch.watching.module_state import tensor_of
+from nanwatch.watching.own_values import any_weight
 from nanwatch.watching.randomness import Rng, numpy_state, python_state
 from nanwatch.watching.ranks import is_replicated
 
@@ -206,7 +207,7 @@ def _put_module(part: dict[str, Any], module: nn.Module, putter: Putter) -> None
             if outline is None or "left out" in outline:
                 owner._buffers[buffer] = None if outline is None else now
             elif now is None or not putter.into(outline, now):
-                owner._buffers[buffer] = putter.fresh(outline, now if now is not None else _any_weight(inner))
+                owner._buffers[buffer] = putter.fresh(outline, now if now is not None else any_weight(inner))
     for name, outline in part["extra"].items():
         if name in modules:
             modules[name].set_extra_state(
@@ -319,10 +320,6 @@ def _unwrapped(module: nn.Module) -> nn.Module:
 
 def _class_of(thing: Any) -> str:
     return type(_unwrapped(thing) if isinstance(thing, nn.Module) else thing).__name__
-
-
-def _any_weight(module: nn.Module) -> Tensor | None:
-    return next(module.parameters(), None)
 
 
 def _groups(thing: Any) -> list[Any]:

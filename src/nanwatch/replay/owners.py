@@ -11,6 +11,7 @@ from types import CodeType, FunctionType
 from torch import nn
 
 from nanwatch.watching.module_calls import path_of
+from nanwatch.watching.own_values import any_weight
 from nanwatch.watching.stack import Stack
 from nanwatch.watching.tape import Entry, tensors_of_call
 
@@ -59,7 +60,7 @@ def _methods_under_way(
             fitting = [m for m in fitting if _is_at_work(m, stack[depth:], entries)]
         if len(fitting) == 1:
             found.setdefault(fitting[0], code.co_name)
-    if found and next(next(iter(found)).parameters(), None) is None:
+    if found and any_weight(next(iter(found))) is None:
         return {}  # nothing to learn: a loss or a helper, not a model
     return found
 

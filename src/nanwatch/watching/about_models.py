@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from nanwatch.watching.own_values import any_weight
 from nanwatch.watching.stack import is_library
 from nanwatch.watching.tape import Entry, Tape, tensors_in
 
@@ -20,7 +21,7 @@ def is_loss(module: nn.Module, fed: bool) -> bool:
     that learns, if it returns a single number: that is seen when it returns.)"""
     if isinstance(module, nn.modules.loss._Loss):
         return True
-    return fed and next(module.parameters(), None) is None
+    return fed and any_weight(module) is None
 
 
 METRIC = ("update", "compute", "reset")

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from types import GetSetDescriptorType, MemberDescriptorType
 from typing import Any
+
+import torch
+from torch import nn
+
+MOST_AT_ONCE = 500
 
 _NATIVE = (GetSetDescriptorType, MemberDescriptorType)
 
@@ -27,6 +33,26 @@ def items_of(value: Any) -> Iterable[Any] | None:
         if issubclass(kind, known):
             return items(value)
     return None
+
+
+def as_they_are_now(items: Iterable[Any]) -> Iterator[Any]:
+    """Another thread may put more among them meanwhile. These are taken in one go; of very many, those that
+    there were until then."""
+    left = iter(items)
+    while taken := _taken(left):
+        yield from taken
+
+
+def _taken(left: Iterator[Any]) -> tuple[Any, ...]:
+    try:
+        return tuple(islice(left, MOST_AT_ONCE))
+    except RuntimeError:  # "changed size during iteration"
+        return ()
+
+
+def any_weight(module: nn.Module) -> torch.Tensor | None:
+    """One of what the module says that it learns: it may say so in a list."""
+    return next(iter(module.parameters()), None)
 
 
 _KINDS = (

@@ -26,6 +26,7 @@ from nanwatch.watching.module_state import (
     note_what_changes,
     what_changed,
 )
+from nanwatch.watching.own_values import any_weight
 from nanwatch.watching.randomness import Rng, states_of
 from nanwatch.watching.settings import Settings
 from nanwatch.watching.stack import Stack, take_stack
@@ -296,7 +297,7 @@ class Recorder:
         if known is None or known.module() is not module:
             known = self._known.get(module)
             if known is None:
-                weights = next(module.parameters(), None) is not None
+                weights = any_weight(module) is not None
                 known = self._known[module] = Known(weakref.ref(module), has_weights=weights)
                 known.settings = _settings_of(module)
             self._last_known = known

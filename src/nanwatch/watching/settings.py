@@ -163,10 +163,11 @@ class Settings:
         held = value if kind is dict else dict_of(value)
         if held is None or len(held) > MOST_KEYS:
             return
+        held = dict(held)  # in one go: another thread may write to it
         if kind is not dict or all(map(_is_plain, held.values())):  # else a store, whose numbers are kept so
             self._note(root, trail, held, list(held))
         if len(trail) < DEEPEST_CONFIGURATION:
-            for name, inner in list(held.items()):
+            for name, inner in held.items():
                 if type(name) is str:
                     self._note_configuration(root, (*trail, name), inner)
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from nanwatch.messages import say
-from nanwatch.watching.own_values import dict_of, items_of
+from nanwatch.watching.own_values import as_they_are_now, dict_of, items_of
 from nanwatch.watching.randomness import GeneratorState, Rng
 from nanwatch.watching.stack import Stack
 from nanwatch.watching.torch_functions import changes_its_input
@@ -407,7 +407,7 @@ def _collect(value: Any, found: list[torch.Tensor], depth: int, seen: set[int]) 
     if items is None:
         items = () if callable(value) else (dict_of(value) or {}).values()
     passed_over = 0
-    for item in items:
+    for item in as_they_are_now(items):
         before = len(found)
         _collect(item, found, depth - 1, seen)
         passed_over = passed_over + 1 if len(found) == before else 0
