@@ -11,7 +11,7 @@ from nanwatch.tensors import is_finite
 from nanwatch.tensors.plain_dispatch import plain_dispatch
 from nanwatch.tensors.rows import PLAIN_TYPES
 from nanwatch.watching.about_models import leaves_of
-from nanwatch.watching.by_hand import derivatives_on, written_by_the_program
+from nanwatch.watching.by_hand import derivatives_on, last_derivative, written_by_the_program
 from nanwatch.watching.given_gradients import judged, seeds_of
 from nanwatch.watching.sentinel import Verdict
 from nanwatch.watching.tape import Entry, tensors_in
@@ -23,7 +23,7 @@ HALF = (torch.float16, torch.bfloat16)
 """Weights of which an optimizer may have copies in float32."""
 
 BY_HAND = 2
-"""Calls of models, since which no optimizer has made a step."""
+"""Derivatives after which weights were written into, and no optimizer has made a step."""
 
 
 class Backwards:
@@ -31,7 +31,9 @@ class Backwards:
         self._watcher = watcher
         self.under_way: Entry | None = None
         self._written_by_hand = 0
-        """Calls of models before which the program had written into weights that an optimizer holds."""
+        """After so many derivatives the program has written into weights that an optimizer holds."""
+        self._noticed: tuple[int, int] | None = None
+        """The step, and the place on its tape, of the last of these."""
 
     def begins(self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: Any) -> Any:
         watcher = self._watcher
@@ -159,10 +161,14 @@ class Backwards:
     def notice_updates_by_hand(self) -> None:
         """Before a model is called: what was differentiated since the first call was not judged, as it seemed
         to wait for an optimizer."""
-        watcher = self._watcher
-        weights = written_by_the_program(watcher.updates.weights_held(), watcher.recorder.tape)
+        watcher, tape = self._watcher, self._watcher.recorder.tape
+        since = last_derivative(tape)
+        if since is None or (tape.step, since) == self._noticed:
+            return
+        weights = written_by_the_program(watcher.updates.weights_held(), tape, since)
         if not weights:
             return
+        self._noticed = tape.step, since
         self._written_by_hand += 1
         if self._written_by_hand < BY_HAND:
             return  # for another pass of the same step, perhaps
@@ -170,7 +176,7 @@ class Backwards:
         self._count_back(1 - self._written_by_hand)
         if watcher.now.losses:
             self._judge_of_nobody(weights)
-        for call in derivatives_on(watcher.recorder.tape):
+        for call in derivatives_on(tape):
             self.grad_done([tensor for tensor, _ in call.made], call.args[:1])
 
     def grad_begins(self) -> bool:

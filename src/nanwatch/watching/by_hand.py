@@ -1,5 +1,5 @@
 """A program may have an optimizer that holds its weights, and update them by hand all the same: it has
-written into them after a call that can be differentiated, and no optimizer was ever stepped."""
+written into them after a derivative, time and again, and no optimizer was ever stepped."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ import torch
 from nanwatch.watching.storages import key_of
 from nanwatch.watching.tape import Entry, Tape, tensors_in
 from nanwatch.watching.torch_functions import changes_its_input, written_to
+from nanwatch.watching.within_bounds import ends_a_part
 
 
-def written_by_the_program(weights: list[torch.Tensor], tape: Tape) -> list[torch.Tensor]:
-    """Those of them that it has written into since the first call that can be differentiated."""
-    began = next((i for i, e in enumerate(tape.entries) if _can_be_differentiated(e)), None)
-    if began is None:
-        return []
-    written = {key_of(tensor) for entry in tape.entries[began:] for tensor in _written_by(entry)}
-    sets = {id(tensor) for after, tensor, _, _ in tape.data_set if after > began}
+def last_derivative(tape: Tape) -> int | None:
+    """Its place."""
+    places = range(len(tape.entries) - 1, -1, -1)
+    return next((place for place in places if ends_a_part(tape.entries[place])), None)
+
+
+def written_by_the_program(weights: list[torch.Tensor], tape: Tape, since: int) -> list[torch.Tensor]:
+    """Those of them that it has written into since this place."""
+    written = {key_of(tensor) for entry in tape.entries[since:] for tensor in _written_by(entry)}
+    sets = {id(tensor) for after, tensor, _, _ in tape.data_set if after > since}
     if not written and not sets:
         return []
     return [weight for weight in weights if id(weight) in sets or key_of(weight) in written]
@@ -25,10 +29,6 @@ def written_by_the_program(weights: list[torch.Tensor], tape: Tape) -> list[torc
 def derivatives_on(tape: Tape) -> list[Entry]:
     """The calls of `torch.autograd.grad`."""
     return [e for e in tape.entries if e.kind == "op" and getattr(e.call, "__name__", "") == "grad"]
-
-
-def _can_be_differentiated(entry: Entry) -> bool:
-    return any(tensor.requires_grad for tensor, _ in entry.made)
 
 
 def _written_by(entry: Entry) -> list[torch.Tensor]:
