@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +33,8 @@ class Backwards:
         self.under_way: Entry | None = None
         self._written_by_hand = 0
         """After so many derivatives the program has written into weights that an optimizer holds."""
-        self._noticed: tuple[int, int] | None = None
-        """The step, and the place on its tape, of the last of these."""
+        self._noticed: weakref.ref[Entry] | None = None
+        """The last of these."""
 
     def begins(self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: Any) -> Any:
         watcher = self._watcher
@@ -163,12 +164,12 @@ class Backwards:
         to wait for an optimizer."""
         watcher, tape = self._watcher, self._watcher.recorder.tape
         since = last_derivative(tape)
-        if since is None or (tape.step, since) == self._noticed:
+        if since is None or (self._noticed is not None and self._noticed() is tape.entries[since]):
             return
         weights = written_by_the_program(watcher.updates.weights_held(), tape, since)
         if not weights:
             return
-        self._noticed = tape.step, since
+        self._noticed = weakref.ref(tape.entries[since])
         self._written_by_hand += 1
         if self._written_by_hand < BY_HAND:
             return  # for another pass of the same step, perhaps
