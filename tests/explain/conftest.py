@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import textwrap
 from collections.abc import Callable
@@ -39,6 +40,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         path = tmp_path / "program.py"
         path.write_text(textwrap.dedent(source))
         code = compile(path.read_text(), str(path), "exec")
+        gc.collect()  # optimizers of an earlier test's program would make this one a training
         session = nanwatch.watch(dir=tmp_path / "run", **options)
         try:
             with session:
