@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -36,6 +37,7 @@ def watch(tmp_path: Path) -> Iterator[Callable[..., nanwatch.Session]]:
 
     def start(*watched: Any, **options: Any) -> nanwatch.Session:
         options.setdefault("dir", tmp_path / "run")
+        gc.collect()  # what an earlier test of this process left behind is no part of this program
         opened.append(nanwatch.watch(*watched, **options))
         return opened[-1]
 

@@ -72,6 +72,8 @@ class Backwards:
         """Where the program has thrown the gradients of the last backwards away, and made no update with
         them, it has looked at them itself: they are nobody's any more."""
         watcher = self._watcher
+        if self._was_noticed(last_derivative(watcher.recorder.tape)):
+            return  # it has made an update with them, by hand
         if not watcher.updates.gradients_were_cleared():
             return
         watcher.event("discarded")
@@ -164,7 +166,7 @@ class Backwards:
         to wait for an optimizer."""
         watcher, tape = self._watcher, self._watcher.recorder.tape
         since = last_derivative(tape)
-        if since is None or (self._noticed is not None and self._noticed() is tape.entries[since]):
+        if since is None or self._was_noticed(since):
             return
         weights = written_by_the_program(watcher.updates.weights_held(), tape, since)
         if not weights:
@@ -179,6 +181,11 @@ class Backwards:
             self._judge_of_nobody(weights)
         for call in derivatives_on(tape):
             self.grad_done([tensor for tensor, _ in call.made], call.args[:1])
+
+    def _was_noticed(self, place: int | None) -> bool:
+        if place is None or self._noticed is None:
+            return False
+        return self._noticed() is self._watcher.recorder.tape.entries[place]
 
     def grad_begins(self) -> bool:
         """A derivative is not traced while the program runs, no more than a backward. Whether it would be."""

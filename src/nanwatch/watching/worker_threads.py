@@ -78,6 +78,8 @@ _of_thread = threading.local()
 _turns: Turns | None = None
 _handed_over = False
 _has_pools = False
+_taps: set[int] = set()
+"""On at the same time: of a watch, and of a trace inside it."""
 
 
 def has_pools() -> bool:
@@ -108,6 +110,10 @@ class WorkerThreads:
         self._wrappers = Wrappers()
 
     def install(self) -> None:
+        global _has_pools, _handed_over
+        if not _taps:  # threads that began under an earlier watch of this process, and live, are seen as such
+            _has_pools = _handed_over = False
+        _taps.add(id(self))
         original: Any = ThreadPoolExecutor.submit
 
         def submit(pool: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -145,6 +151,7 @@ class WorkerThreads:
         self._wrappers.put(threading.Thread, "start", start)
 
     def uninstall(self) -> None:
+        _taps.discard(id(self))
         self._wrappers.take_off()
 
 
