@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import weakref
 from pathlib import Path
 
 import pytest
@@ -52,7 +51,7 @@ def test_the_first_of_two_is_named(tmp_path: Path, steps: int) -> None:
 
 def noted(known: LastUpdates, step: int, optimizer: torch.optim.Optimizer) -> LastUpdate:
     gradients = sum(p.grad is not None for p in optimizer.param_groups[0]["params"])
-    return known.note(LastUpdate(step, (), weakref.ref(optimizer), None), gradients)
+    return known.note(optimizer, step, gradients)
 
 
 def test_of_many_optimizers_the_latest_are_known_and_none_is_held() -> None:

@@ -69,7 +69,7 @@ def step_line(facts: StepFacts) -> str:
     for name, default in _DEFAULTS.items():
         value = getattr(facts, name)
         if value != default:
-            line[name] = value
+            line[name] = value if name != "seconds" else round(value, 6)
     if facts.facts:
         line["facts"] = facts.facts
     try:

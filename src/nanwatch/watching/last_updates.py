@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Sequence
 from functools import partial
 from operator import attrgetter, is_not
 from typing import NamedTuple
@@ -40,9 +39,9 @@ class LastUpdate(NamedTuple):
     stack: Stack
     optimizer: weakref.ref[Optimizer]
     grad_norm: float | None
-    rates: tuple[float | torch.Tensor | None, ...] = ()
+    rates: tuple[float | torch.Tensor | None, ...]
     """That it was made with, for each group: a schedule, or the program, may have set others since."""
-    given: Sequence[Given] = ()
+    given: deque[Given]
     """To which parameters gradients were given in it, last, and in those before it."""
 
     def last_given_to(self, index: int) -> int | None:
@@ -60,18 +59,26 @@ class LastUpdates:
         self._of: dict[int, LastUpdate] = {}
         """id of an optimizer -> its last update; the latest comes last."""
 
-    def note(self, update: LastUpdate, gradients: int) -> LastUpdate:
+    def note(
+        self,
+        optimizer: Optimizer,
+        step: int,
+        gradients: int,
+        stack: Stack = (),
+        grad_norm: float | None = None,
+        rates: tuple[float | torch.Tensor | None, ...] = (),
+    ) -> LastUpdate:
         """`gradients`: how many its parameters had, if somebody has counted them."""
-        optimizer = update.optimizer()
         before = self._of.pop(id(optimizer), None)
-        known = before is not None and before.optimizer() is optimizer
-        given = before.given if known and before is not None else deque(maxlen=MOST_CHANGES)
-        assert optimizer is not None and isinstance(given, deque)
+        if before is not None and before.optimizer() is optimizer:
+            known, given = before.optimizer, before.given
+        else:
+            known, given = weakref.ref(optimizer), deque(maxlen=MOST_CHANGES)
         to = _given_to(optimizer, gradients)
         if given and given[-1].to == to:
             given.pop()
-        given.append(Given(update.step, to))
-        noted = self._of[id(optimizer)] = update._replace(given=given)
+        given.append(Given(step, to))
+        noted = self._of[id(optimizer)] = LastUpdate(step, stack, known, grad_norm, rates, given)
         if len(self._of) > MOST:
             del self._of[next(iter(self._of))]
         return noted

@@ -66,7 +66,7 @@ class Step:
             verdict.grad_norm,
             tuple([float(g.get("lr", math.nan)) for g in groups]),
             None if self.scaler is None else self._scale(),
-            round(time.perf_counter() - self.began, 6),
+            time.perf_counter() - self.began,
             self.epoch,
             tuple(self.events),
             {**traced, **self.notable},

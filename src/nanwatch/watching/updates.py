@@ -207,8 +207,8 @@ class Updates:
         watcher.listen()
 
     def _note_update(self, step: int, optimizer: Optimizer, grad_norm: float | None) -> None:
-        update = LastUpdate(step, self.stack, weakref.ref(optimizer), grad_norm, self._rates)
-        self.last = self.last_of_each.note(update, self._step.gradients)
+        gradients = self._step.gradients
+        self.last = self.last_of_each.note(optimizer, step, gradients, self.stack, grad_norm, self._rates)
 
     def _went_bad(self, optimizer: Optimizer, sinks: list[tuple[str, torch.Tensor]], note: str = "") -> None:
         """An update has made bad weights: the only way on is back."""
