@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import nanwatch
 from nanwatch.watching.tasks_under_way import recent_tasks
-from nanwatch.watching.worker_threads import one_at_a_time
+from nanwatch.watching.worker_threads import has_pools, one_at_a_time, were_handed_over
 
 Watch = Callable[..., nanwatch.Session]
 
@@ -101,6 +101,20 @@ def test_what_the_program_does_beside_its_models_is_left_alone(
 ) -> None:
     watch()
     assert pool.submit(modes_here).result() == 0
+
+
+def test_what_was_handed_over_under_an_earlier_watch_is_forgotten(
+    watch: Watch, pool: ThreadPoolExecutor
+) -> None:
+    with watch():
+        with nanwatch.trace(quiet=True):
+            pool.submit(modes_here).result()
+        with nanwatch.trace(quiet=True):
+            assert has_pools() and were_handed_over()  # a trace inside it begins nothing anew
+    with watch():
+        assert not has_pools() and not were_handed_over()
+        pool.submit(modes_here).result()
+        assert has_pools() and not were_handed_over()
 
 
 def test_tasks_in_turn_never_overlap(pool: ThreadPoolExecutor) -> None:
