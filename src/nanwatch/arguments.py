@@ -25,6 +25,12 @@ def number(call: str, name: str, value: Any) -> float:
     return float(value)
 
 
+def share(call: str, name: str, value: Any) -> float:
+    if not _is_number(value) or not 0 <= value <= 1:
+        raise _refused(call, name, value, say("argument.share"))
+    return float(value)
+
+
 def positive_number(call: str, name: str, value: Any, most: float = math.inf) -> float:
     """Finite, and more than 0."""
     if not _is_number(value) or not math.isfinite(value) or not 0 < value <= most:

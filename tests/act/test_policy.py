@@ -277,3 +277,44 @@ def test_a_state_that_leads_nowhere_is_left_behind(tmp_path: Path, capfd: Any) -
     said = [line for line in capfd.readouterr().err.splitlines() if "went back to the state" in line]
     assert [int(line.split("after step ")[1].split(".")[0]) for line in said] == [6, 3]
     assert all(line.endswith("The learning rate stays the program's.") for line in said)
+
+
+ALWAYS_BAD = """
+    import torch
+
+    torch.manual_seed(0)
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    for step in range(14):
+        loss = (model(torch.ones(1, 2)) - 1e6).log().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        with torch.no_grad():
+            [p.nan_to_num_() for p in model.parameters()]
+"""
+
+
+def test_steps_that_are_only_told_of_are_counted(tmp_path: Path, nursery: Nursery) -> None:
+    workshop = Workshop(tmp_path / "work", nursery)
+    workshop.write("bad.py", ALWAYS_BAD)
+    done = workshop.watched("--policy", "observe", "--no-explain", "bad.py")
+    assert len(list((workshop.runs / "incidents").iterdir())) == 10
+    assert done.stderr.endswith(
+        f"nanwatch: 14 bad steps in this run were left to the program; the first 10 are in {workshop.runs}, "
+        "the others were only counted\n"
+    )
+
+
+def test_a_policy_that_has_come_to_its_end_says_so(tmp_path: Path, nursery: Nursery) -> None:
+    workshop = Workshop(tmp_path / "work", nursery)
+    workshop.write("bad.py", ALWAYS_BAD)
+    options = ["--policy", "skip", "--skip-in-a-row", "2", "--no-explain"]
+    done = workshop.watched(*options, "bad.py")
+    assert done.returncode == 3
+    *skipped, last = [
+        json.loads(path.read_text())["notes"]
+        for path in sorted((workshop.runs / "incidents").glob("*/incident.json"))
+    ]
+    ended = "The policy has come to its end: it has skipped 2 and rolled back 0 times before."
+    assert ended in last and len(skipped) == 2 and not any(ended in notes for notes in skipped)

@@ -43,8 +43,7 @@ CASES = {
     ),
     "an empty name": (
         ["run", ""],
-        "nanwatch: no such script:  (looked in {folder}). Give the path of a Python file, "
-        "for example: nanwatch run train.py",
+        "nanwatch: the name of the script is empty. Write for example: nanwatch run train.py",
     ),
     "directory": (
         ["run", "folder"],
@@ -75,7 +74,7 @@ CASES = {
     "unknown policy": (
         ["run", "--policy", "retry", "good.py"],
         "nanwatch: unknown policy retry. Expected one of: raise, skip, rollback, survive, observe, zero; for "
-        "example: nanwatch run --policy raise train.py",
+        'example: nanwatch run --policy raise train.py, or nanwatch.watch(policy="raise")',
     ),
     "unknown mode": (
         ["run", "--mode=gpu", "good.py"],
@@ -100,12 +99,54 @@ CASES = {
     ),
     "not a number": (
         ["run", "--audit-seconds", "many", "good.py"],
-        "nanwatch: option --audit-seconds was given many, a number was expected, "
-        "for example: --audit-seconds 5",
+        "nanwatch run: --audit-seconds is 'many'; a number of at least 0 was expected.",
+    ),
+    "a number that is none": (
+        ["run", "--audit-seconds", "nan", "good.py"],
+        "nanwatch run: --audit-seconds is nan; a number of at least 0 was expected.",
+    ),
+    "not a whole number": (
+        ["run", "--snapshot-every", "1.5", "good.py"],
+        "nanwatch run: --snapshot-every is 1.5; a whole number of at least 1 was expected.",
+    ),
+    "too small a number": (
+        ["run", "--snapshot-every", "0", "good.py"],
+        "nanwatch run: --snapshot-every is 0; a whole number of at least 1 was expected.",
+    ),
+    "no factor": (
+        ["run", "--rate-factor", "0", "good.py"],
+        "nanwatch run: --rate-factor is 0; a number above 0 and not above 1 was expected.",
+    ),
+    "a flag with a value": (
+        ["run", "--checklist=yes", "good.py"],
+        "nanwatch: option --checklist takes no value, 'yes' was given; write it alone: --checklist",
+    ),
+    "unknown option of explain": (
+        ["explain", "--frob"],
+        "nanwatch: unknown option --frob; the list: nanwatch explain --help",
+    ),
+    "two causes": (
+        ["explain", "overflow", "log-of-zero"],
+        "nanwatch: one cause or folder at a time is explained, overflow and log-of-zero were given; "
+        "write: nanwatch explain overflow",
+    ),
+    "a cause that is misspelt": (
+        ["explain", "log-of-zeros"],
+        "nanwatch: log-of-zeros is neither a cause nor a run folder. Did you mean: log-of-zero? "
+        "`nanwatch explain` lists the causes.",
+    ),
+    "a folder of no run": (
+        ["explain", "folder"],
+        "nanwatch: the folder folder is not of a run of nanwatch: it has no run.json. Give the folder that "
+        "`nanwatch run` has named, or an incident.json.",
     ),
     "not a share": (
         ["run", "--audit-share=-1", "good.py"],
-        "nanwatch: option --audit-share was given -1, a number was expected, for example: --audit-share 0.01",
+        "nanwatch run: --audit-share is -1; a number from 0 to 1 was expected.",
+    ),
+    "more than all": (
+        ["run", "--audit-share", "2", "good.py"],
+        "nanwatch run: --audit-share is 2; a number from 0 to 1 was expected.",
     ),
     "unknown module": (["run", "-m", "nope.inner"], NO_MODULE.format("nope.inner")),
     "unknown module of a package": (["run", "-m", "package.nope"], NO_MODULE.format("package.nope")),

@@ -515,3 +515,38 @@ LABELS = """
 )
 def test_only_a_cross_entropy_smooths_its_labels(ask: Ask, loss: str, smoothed: bool) -> None:
     assert ("label-smoothing" in ask(LABELS.format(loss=loss), offering("label-smoothing"))) is smoothed
+
+
+RATIOS = """
+    import torch
+    from torch import nn
+
+    torch.manual_seed(0)
+    model = nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    for step in range(4):
+        x = torch.randn(6, 4)
+        if step == 2:
+            {change}
+        shares = torch.log(model(x).softmax(-1))
+        loss = -shares.mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "offered"),
+    [
+        ("x[1, 0] = float('nan')", {"clean-data"}),
+        ("x[1, 0] = 3e38", {"check-range"}),
+        ("x[1:3] *= 1000", set()),
+    ],
+)
+def test_data_is_to_be_cleaned_only_where_it_is_not_clean(
+    incident_of: IncidentOf, change: str, offered: set[str]
+) -> None:
+    """`isfinite` finds nothing in values that are finite."""
+    found = incident_of(RATIOS.format(change=change))
+    assert {"clean-data", "check-range"} & set(remedies_of(found)) == offered, found.cause

@@ -321,8 +321,11 @@ def test_cause_and_remedies_are_shown_when_known() -> None:
 
 
 def test_an_unknown_cause_tells_what_was_ruled_out() -> None:
-    incident = dataclasses.replace(INCIDENT, cause=Cause(ruled_out=("bad-batch", "race")))
-    assert "cause    ruled out: bad-batch, race\n" in shown(incident)
+    cause = Cause(why="None was shown.", ruled_out=("bad-batch: the others are bad too", "race"))
+    incident = dataclasses.replace(INCIDENT, cause=cause)
+    assert "cause    unknown: None was shown.\n         ruled out: bad-batch, race\n" in shown(incident)
+    not_looked_for = dataclasses.replace(INCIDENT, cause=Cause())
+    assert "cause  " not in shown(not_looked_for)
     assert "cause" not in shown(INCIDENT)
 
 

@@ -85,6 +85,8 @@ class Decisions:
         self.policy = policy
         self.skipped = 0
         self.rolled_back = 0
+        self.let_be = 0
+        """Bad steps that were only told of, or made with 0 for what was bad."""
         self._in_a_row = 0
         self._last = -2
         self._recent: deque[int] = deque()
@@ -94,6 +96,7 @@ class Decisions:
         `damaged`: the weights themselves are bad, so that leaving this step out helps nothing."""
         policy = self.policy
         if policy.observe or policy.replace_by_zero:
+            self.let_be += 1
             return "observe" if policy.observe else "zero"
         self._in_a_row = self._in_a_row + 1 if step <= self._last + 1 else 1
         self._last = step

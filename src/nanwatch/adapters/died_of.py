@@ -17,11 +17,25 @@ from nanwatch.watching.shield import warn
 from nanwatch.watching.trouble import Trouble
 from nanwatch.watching.watcher import Watcher
 
+OF_NO_VALUE = (
+    "modified by an inplace operation",
+    "backward through the graph a second time",
+    "does not require grad",
+    "to have the same dtype",
+    "on the same device",
+    "out of memory",
+    "can't allocate memory",
+)
+"""What torch says of graphs, types, devices and memory, which are the same whatever the values are. (Not so
+shapes: there may be a mask that NaN made.)"""
+
 
 def behind(error: BaseException, watcher: Watcher) -> tuple[Trouble, Located] | None:
     """None if it was something else."""
     if is_device_assert(error):
         return _assert(watcher)
+    if isinstance(error, RuntimeError) and any(words in str(error) for words in OF_NO_VALUE):
+        return None
     found = _index(error, watcher) if may_be_an_index(error) else None
     return found or _bad_values(error, watcher)
 

@@ -98,7 +98,7 @@ class Session:
         self._log_broken = False
         self._gated = False
         self._checkpoints_to_look_at = MOST_CHECKPOINTS
-        self._said_skipped = False
+        self._summed_up = False
         self.precautions: Precautions | None = None
         self._told_of_other_rank = False
         self._open_folder(folder, name, command, policy)
@@ -140,9 +140,17 @@ class Session:
             if self.folder is not None:
                 self._note_devices()
                 self._write(self.folder.close)
-            if self.skipped > 1 and not self._said_skipped:
-                self._said_skipped = True
-                warn(say("watch.skipped_in_all", count=self.skipped, path=self._folder_text()))
+            self._sum_up()
+
+    def _sum_up(self) -> None:
+        """Once: how many steps the policy has dealt with, where more were than the run folder has."""
+        decisions, said = self.decisions, self._summed_up
+        self._summed_up = True
+        if decisions.skipped > 1 and not said:
+            warn(say("watch.skipped_in_all", count=decisions.skipped, path=self._folder_text()))
+        if decisions.let_be > MOST_LOCATED and not said:
+            counts = {"count": decisions.let_be, "written": len(self.incidents)}
+            warn(say("watch.let_be_in_all", path=self._folder_text(), **counts))
 
     @property
     def skipped(self) -> int:
@@ -261,6 +269,9 @@ class Session:
             return None
         damaged = damaged or (trouble.damage is None and located.phase == "weights")
         decided = decided or self._decide_alone(trouble, can_skip, damaged)
+        if decided == "raise" and (self.skipped or self.rolled_back):
+            counts = {"skipped": self.skipped, "rolled_back": self.rolled_back}
+            located.notes.append(say("watch.policy_ended", **counts))
         if decided in ("skip", "observe") and damaged and self.policy.holds_back:
             located.notes.append(say("watch.skipping_helps_nothing"))
         located.notes += micro_batches.said_of(trouble, decided, self.watcher)
@@ -447,7 +458,7 @@ class Session:
 
 OPTIONS: dict[str, Callable[[str, str, Any], object]] = {
     "audit_seconds": arguments.number,
-    "audit_share": arguments.number,
+    "audit_share": arguments.share,
     "snapshot_every": functools.partial(arguments.whole_number, least=1),
     **dict.fromkeys(("explain", "checklist", "early_warning", "gate", "patient"), arguments.yes_or_no),
 }

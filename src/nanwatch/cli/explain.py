@@ -36,7 +36,9 @@ def main(arguments: list[str]) -> int:
     rest = [a for a in arguments if a != "--checklist"]
     unknown = next((a for a in rest if a.startswith("-")), None)
     if unknown is not None:
-        raise NanwatchError(say("cli.unknown_option", option=unknown))
+        raise NanwatchError(say("cli.explain.unknown_option", option=unknown))
+    if len(rest) > 1:
+        raise NanwatchError(say("cli.explain.one_at_a_time", first=rest[0], other=rest[1]))
     if not rest:
         print(list_of_causes())
         return 0
@@ -115,10 +117,16 @@ def _incident_file(where: str) -> Path:
             return found
     if (path / "run.json").is_file():
         raise NanwatchError(say("cli.explain.no_incident", path=where))
-    raise NanwatchError(say("cli.explain.nothing_there", path=where, near=_near(where)))
+    if path.is_dir():
+        runs = sorted(path.glob("*/run.json"), key=lambda run: run.stat().st_mtime)
+        sentence = "cli.explain.runs_inside" if runs else "cli.explain.no_run"
+        raise NanwatchError(say(sentence, path=where, latest=runs[-1].parent if runs else ""))
+    near = ", ".join(_near(where))
+    sentence = "cli.explain.misspelt" if near else "cli.explain.nothing_there"
+    raise NanwatchError(say(sentence, path=where, near=near))
 
 
-def _near(word: str) -> str:
+def _near(word: str) -> list[str]:
     from nanwatch.explain.causes import IDS
 
-    return ", ".join(difflib.get_close_matches(word, IDS, n=3, cutoff=0.5)) or ", ".join(IDS[:4]) + " …"
+    return difflib.get_close_matches(word, IDS, n=3, cutoff=0.6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from nanwatch.cli import demo, explain, run, stable_config
@@ -18,7 +19,7 @@ USAGE = """usage: nanwatch run [--dir DIR] [--policy raise|skip|rollback|survive
        nanwatch demo [A-E] [--fault NAME] [--list]
        nanwatch --version
 
-Runs an unmodified PyTorch program; when a step goes NaN or Inf, stops it before the weights are touched
+Runs an unmodified PyTorch program; when a step goes NaN or Inf, stops it before the weights are touched,
 names the op, the line and the module where the value was born, and looks for its cause. `nanwatch run --help`
 and `nanwatch explain --help` tell more."""
 
@@ -26,10 +27,16 @@ and `nanwatch explain --help` tell more."""
 def main(arguments: list[str] | None = None) -> None:
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        sys.exit(_dispatch(arguments))
+        code = _dispatch(arguments)
+        if arguments[:1] != ["run"]:
+            sys.stdout.flush()
+        sys.exit(code)
     except NanwatchError as error:
         print(error, file=sys.stderr)
         sys.exit(error.exit_code)
+    except BrokenPipeError:  # of our own output: `nanwatch explain … | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python itself will flush it again
+        sys.exit(1)
 
 
 def _dispatch(arguments: list[str]) -> int:

@@ -67,6 +67,8 @@ def find_script(arguments: list[str]) -> Program:
     if not arguments:
         raise NanwatchError(say("cli.no_script"))
     path, *rest = arguments
+    if not path:
+        raise NanwatchError(say("cli.no_name"))
     if not os.path.exists(path):
         raise NanwatchError(say("cli.missing_script", path=path, cwd=os.getcwd()))
     bundle = _find_in_bundle(path, rest)

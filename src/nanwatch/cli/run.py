@@ -7,11 +7,13 @@ nanwatch run -m package.train
 
 from __future__ import annotations
 
-import math
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from nanwatch import arguments
 from nanwatch.cli.program import Program, find_module, find_script
 from nanwatch.errors import EXIT_NON_FINITE, NanwatchError, NonFiniteError
 from nanwatch.messages import say
@@ -92,8 +94,20 @@ FLAGS = {
 LIMITS = ("--skip-in-a-row", "--skip-per-thousand", "--rollbacks", "--rate-factor")
 
 
-def main(arguments: list[str]) -> int:
-    options = parse(arguments)
+NUMBERS: dict[str, Callable[[str, str, Any], float]] = {
+    "--skip-in-a-row": partial(arguments.whole_number, least=0),
+    "--skip-per-thousand": partial(arguments.whole_number, least=0),
+    "--rollbacks": partial(arguments.whole_number, least=0),
+    "--rate-factor": partial(arguments.positive_number, most=1.0),
+    "--snapshot-every": partial(arguments.whole_number, least=1),
+    "--audit-seconds": arguments.number,
+    "--audit-share": arguments.share,
+}
+"""Each with what looks at its value."""
+
+
+def main(given: list[str]) -> int:
+    options = parse(given)
     if options is None:
         print(HELP)
         return 0
@@ -115,17 +129,19 @@ def find(options: Options) -> Program:
     return find_module(options.module, options.rest)
 
 
-def parse(arguments: list[str]) -> Options | None:
+def parse(given: list[str]) -> Options | None:
     """None when help is asked for."""
     options = Options()
-    rest = list(arguments)
+    rest = list(given)
     while rest and rest[0].startswith("-") and rest[0] != "-":
         option, equals, value = rest.pop(0).partition("=")
         if option == "--":
             break
         if option in ("-h", "--help"):
             return None
-        if option in FLAGS and not equals:
+        if option in FLAGS:
+            if equals:
+                raise NanwatchError(say("cli.option_takes_no_value", option=option, value=value))
             setattr(options, *FLAGS[option])
             continue
         if option not in EXAMPLES:
@@ -149,43 +165,30 @@ def _set(options: Options, option: str, value: str) -> None:
     if option == "--policy":
         policy_of(value)
         options.policy = value
-    elif option in LIMITS or option == "--snapshot-every":
-        number = _number(value)
-        whole = number is not None and number == int(number)
-        if (
-            number is None
-            or (not whole and option != "--rate-factor")
-            or (option == "--snapshot-every" and not number)
-        ):
-            raise NanwatchError(say("cli.not_a_number", option=option, value=value, example=EXAMPLES[option]))
+    elif option in NUMBERS:
+        number = NUMBERS[option]("nanwatch run", option, _number(value))
         name = option.removeprefix("--").replace("-", "_")
-        if option == "--snapshot-every":
-            options.snapshot_every = int(number)
+        if option in LIMITS:
+            options.limits[name] = number
         else:
-            options.limits[name] = number if option == "--rate-factor" else int(number)
-            policy_of(options.policy, **options.limits)
+            setattr(options, name, number)
     elif option == "--mode":
         if value not in ("auto", "host", "device"):
             raise NanwatchError(say("watch.unknown_mode", mode=value, choices="auto, host, device"))
         options.mode = value
-    elif option.startswith("--audit"):
-        number = _number(value)
-        if number is None:
-            raise NanwatchError(say("cli.not_a_number", option=option, value=value, example=EXAMPLES[option]))
-        setattr(options, option.removeprefix("--").replace("-", "_"), number)
     elif option == "-m":
         options.module = value
     else:
         options.dir = value
 
 
-def _number(value: str) -> float | None:
-    """Zero or more; None for anything else."""
+def _number(value: str) -> Any:
+    """What is no number stays as it is, to be refused."""
     try:
         number = float(value)
     except ValueError:
-        return None
-    return number if number >= 0 and math.isfinite(number) else None
+        return value
+    return int(number) if number.is_integer() else number
 
 
 def run_watched(program: Program, options: Options) -> int:

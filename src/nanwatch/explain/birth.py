@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any
@@ -11,7 +12,7 @@ import torch
 from nanwatch.replay.fresh import readable
 from nanwatch.replay.op_facts import op_facts, output_tensors
 from nanwatch.replay.trace import Op
-from nanwatch.replay.tracer import measurable
+from nanwatch.replay.tracer import CALCULATES, measurable
 
 HALVES = (torch.float16, torch.bfloat16)
 FLOAT8 = tuple(
@@ -20,6 +21,9 @@ FLOAT8 = tuple(
     if hasattr(torch, name)
 )
 NARROW = (*HALVES, *FLOAT8)
+
+FILLS = ("fill", "full", "full_like", "masked_fill", "where", "new_full", "constant_pad_nd")
+"""Ops that are asked to put a number somewhere, whatever it is."""
 
 SCALARS = {"scalars": "value", "scalar": "other"}
 """How an op on lists calls a plain number -> how the op on one tensor calls it."""
@@ -54,6 +58,15 @@ class BirthOp:
             return given
         place = next((i for i, o in enumerate(self.op.outputs) if o.bad), 0)
         return {SCALARS.get(n, n): _element(v, place) for n, v in given.items()}
+
+    @property
+    def given_no_number(self) -> float | None:
+        """A plain number of the program's that is NaN, or that is Inf and calculated with: no value of a
+        tensor is to blame then."""
+        given = [v for v in self.arguments.values() if isinstance(v, float) and not math.isfinite(v)]
+        if not given or self.name in FILLS or self.op.bad_inputs:
+            return None
+        return given[0] if math.isnan(given[0]) or self.name in CALCULATES else None
 
     def tensor(self, name: str) -> torch.Tensor | None:
         value = self.arguments.get(name)

@@ -8,9 +8,14 @@ from types import ModuleType
 from nanwatch.explain.case import Case
 from nanwatch.explain.causes import CAUSES
 from nanwatch.explain.claim import CERTAINTIES, Against, Claim, Place
+from nanwatch.explain.text import Text
 from nanwatch.records import Cause, Experiment, Remedy
 
 MOST_OTHERS = 4
+NONE_SHOWN = Text(
+    "None of the causes on the list could be shown.",
+    "未能证明列表中的任何一种原因。",
+)
 
 
 @dataclass(frozen=True)
@@ -35,7 +40,8 @@ def diagnose(case: Case) -> Diagnosis:
             ruled_out.append(f"{identity}: {answer.why}")
     claims.sort(key=lambda c: (CERTAINTIES.index(c[2].certainty), -c[2].weight))
     if not claims:
-        return Diagnosis(Cause(ruled_out=tuple(ruled_out)), tuple(case.experiments))
+        unknown = Cause(why=NONE_SHOWN.say(), ruled_out=tuple(ruled_out))
+        return Diagnosis(unknown, tuple(case.experiments))
     identity, cause, claim = claims[0]
     remedies = _remedies(cause, case)
     named = Cause(identity, claim.certainty, claim.why, claim.evidence, tuple(ruled_out))

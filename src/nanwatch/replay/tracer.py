@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from nanwatch.records import Numbers
 from nanwatch.replay.fresh import fresh_values, is_pointwise
 from nanwatch.replay.kept_operands import copy_unless_large, kept_call
+from nanwatch.replay.multiplied import base_of
 from nanwatch.replay.op_call import OpCall
 from nanwatch.replay.op_facts import (
     OpFacts,
@@ -44,6 +45,8 @@ from nanwatch.watching.worker_threads import handed
 ENGINE = "_engine_run_backward"
 """The function of torch that runs a backward: what called it is not part of a derivative."""
 
+CALCULATES = ("mul", "div", "pow")
+"""With an infinity that the program gave as a number, which is no mask then."""
 MOST_BIRTHS_KEPT = 50
 """Births whose operands are kept, per step."""
 
@@ -244,6 +247,8 @@ class OpTracer(TorchDispatchMode):
 
     def _may_be_a_birth(self, op: Op) -> bool:
         if op.makes_nan or (op.makes_inf and not (op.constants and op.deliberate)):
+            return True
+        if op.makes_inf and base_of(op) in CALCULATES:
             return True
         if op.is_view or not op.bad_outputs:
             return False

@@ -317,8 +317,11 @@ def cause(screen: Screen) -> Iterator[Text]:
         yield wrapped(say(sentence, id=found.id, certainty=certainty, why=why), "bold")
         for line in found.evidence[: screen.limits.evidence]:
             yield plain(line)
-    elif found.ruled_out:
-        yield plain(say("screen.ruled_out", causes=", ".join(found.ruled_out)))
+    elif found.why:
+        yield wrapped(say("screen.cause_unknown", why=found.why), "bold")
+        if found.ruled_out:
+            ids = (each.partition(":")[0] for each in found.ruled_out)
+            yield plain(say("screen.ruled_out", causes=", ".join(ids)))
 
 
 def remedy(found: Remedy, screen: Screen) -> Iterator[Text]:

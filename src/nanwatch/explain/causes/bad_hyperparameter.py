@@ -74,15 +74,14 @@ NUMBER = Text(
     "{op} at {line} divides by the plain number {value}.",
     "{op}（{line}）除以的是一个普通数 {value}。",
 )
-NAN = Text(
-    "{op} at {line} was given the plain number NaN, which the program computed elsewhere.",
-    "{op}（{line}）得到的普通数就是 NaN，它是程序在别处算出来的。",
+NO_NUMBER = Text(
+    "{op} at {line} was given the plain number {value}, which the program has from elsewhere.",
+    "{op}（{line}）得到的普通数就是 {value}，它来自程序的别处。",
 )
 SAME_SETTING = Text("the module has it as the attribute {name}", "模块的属性 {name} 就是这个值")
 FINE_WITH = Text(
     "the update with {name}={value} gives finite weights", "取 {name}={value} 时更新得到有限的权重"
 )
-FILLS = ("fill", "full", "full_like", "masked_fill", "where", "new_full", "constant_pad_nd")
 USUAL_EPS = 1e-5
 LARGE_RATE = 1e4
 """Larger than any rate that trains."""
@@ -191,11 +190,11 @@ def _floats(birth: BirthOp) -> list[torch.Tensor]:
 
 
 def _no_number(case: Case, birth: BirthOp) -> Claim | None:
-    """A plain number of the program that is NaN: a weight of a loss, a scale. A fill with NaN is meant."""
-    given = [v for v in birth.arguments.values() if isinstance(v, float) and math.isnan(v)]
-    if not given or birth.name in FILLS or birth.op.bad_inputs:
+    """A weight of a loss, a scale."""
+    value = birth.given_no_number
+    if value is None:
         return None
-    return Claim("likely", NAN.say(op=birth.name, line=born_at(case)), (), 3.0)
+    return Claim("likely", NO_NUMBER.say(op=birth.name, line=born_at(case), value=value), (), 3.0)
 
 
 def _eps_of_op(birth: BirthOp) -> Claim | None:
@@ -293,5 +292,7 @@ def _adds_nothing(node: Node) -> bool:
 def remedies(case: Case) -> list[Remedy]:
     if _uphill(case) is not None:
         return offer(case, "fix-hyperparameter", "roll-back")
+    if case.birth is not None and case.birth.given_no_number is not None:
+        return offer(case, "fix-hyperparameter")
     rate = ("lower-learning-rate",) if case.phase == "optimizer" else ()
     return offer(case, "fix-hyperparameter", "larger-eps", *rate)

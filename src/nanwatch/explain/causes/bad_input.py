@@ -30,10 +30,10 @@ PAGE = Page(
         "值、用错误的 dtype 读出的字节、从未归一化的样本。模型没有问题：任何模型遇到这个批次都会失败。",
     ),
     Text(
-        "The value is in the batch before the model reads it, and no op of torch made it. The "
+        "The value is in the batch before the model reads it, and no op of torch computed it. The "
         "same step without those rows, or with an earlier batch, runs finite.",
-        "在模型读取之前，这个值就已经在批次里，而且不是任何 torch 运算产生的。去掉这些行，或换成先前的批次，"
-        "同一步的结果就是有限的。",
+        "在模型读取之前，这个值就已经在批次里，而且不是任何 torch 运算算出来的。去掉这些行，或换成先前的"
+        "批次，同一步的结果就是有限的。",
     ),
     Text(
         "Drop or repair the rows named here, check the data set once, and let the loader "
@@ -51,8 +51,13 @@ PAGE = Page(
     ),
 )
 HELD = Text(
-    "The batch already held {kind} when the model read it; no op of torch made it{where}.",
-    "模型读取时批次里已经有 {kind}，它不是任何 torch 运算产生的{where}。",
+    "The batch already held {kind} when the model read it; no op of torch in this process computed "
+    "it{where}{from_where}.",
+    "模型读取时批次里已经有 {kind}，它不是本进程中任何 torch 运算算出来的{where}{from_where}。",
+)
+ELSEWHERE = Text(
+    "; it came from another process (a worker of a DataLoader), whose ops are not seen",
+    "；它来自另一个进程（DataLoader 的 worker），那里的运算不在监视之内",
 )
 WHERE = Text(" (it came in at {line})", "（它在 {line} 处进入程序）")
 PREPARED = Text(
@@ -136,7 +141,8 @@ def _held_it(case: Case) -> Claim | None:
     line = born_at(case)
     if case.located.kept_since_before:
         return Claim("possible", KEPT.say(kind=kind, where=READ.say(line=line) if line else ""), (), 3.0)
-    why = HELD.say(kind=kind, where=WHERE.say(line=line) if line else "")
+    elsewhere = ELSEWHERE.say() if any(t.is_shared() and t.is_cpu for t in bad) else ""
+    why = HELD.say(kind=kind, where=WHERE.say(line=line) if line else "", from_where=elsewhere)
     evidence = [*bad_values(case), *about_rows(case, guilty_rows(case))]
     clean = _clean_batch_runs(case)
     if clean:
@@ -216,4 +222,4 @@ def _sentence(odd: Odd) -> str:
 
 
 def remedies(case: Case) -> list[Remedy]:
-    return offer(case, "clean-data", "drop-bad-rows", "skip-batch")
+    return offer(case, "clean-data", "check-range", "drop-bad-rows", "skip-batch")

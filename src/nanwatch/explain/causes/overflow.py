@@ -75,7 +75,7 @@ HUGE = 1e6
 
 def weigh(case: Case) -> Claim | Against | None:
     birth = case.birth
-    if birth is None:
+    if birth is None or birth.given_no_number is not None:
         return None
     if case.mechanism.kind != OVERFLOW:
         return _before_it_was_bounded(case)

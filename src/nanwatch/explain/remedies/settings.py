@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING
 import torch
 
 from nanwatch.explain.experiments.bfloat16 import computes_in_float16
+from nanwatch.explain.samples import batch_of
 from nanwatch.explain.state import bad_weights
 from nanwatch.explain.text import Text
 from nanwatch.explain.written_under_tasks import written_under_a_task
 from nanwatch.replay.samples import batch_size
+from nanwatch.replay.tracer import measurable
+from nanwatch.tensors import is_finite
 
 if TYPE_CHECKING:
     from nanwatch.explain.case import Case
@@ -37,8 +40,12 @@ def _some_rows_are_bad(case: Case) -> bool:
     return bool(rows) and (size is None or len(rows) < size)
 
 
-def _data_may_be_bad(case: Case) -> bool:
-    return case.phase == "data" or _some_rows_are_bad(case)
+def _data_is_bad(case: Case) -> bool:
+    return any(measurable(t) and not is_finite(t) for _, t in batch_of(case))
+
+
+def _data_is_out_of_range(case: Case) -> bool:
+    return not _data_is_bad(case) and _some_rows_are_bad(case)
 
 
 def _is_not_of_the_text(case: Case) -> bool:
@@ -216,7 +223,16 @@ SETTINGS: dict[str, Setting] = {
             "训练前检查每个样本（torch.isfinite(x).all()），修正或删除有问题的样本。",
         ),
         ("rows-dropped",),
-        _data_may_be_bad,
+        _data_is_bad,
+    ),
+    "check-range": Setting(
+        Text(
+            "Check every sample before training against the range of the rest (x.abs().max()), and mend or "
+            "remove those that are far out of it.",
+            "训练前检查每个样本是否在其余数据的范围之内（x.abs().max()），修正或删除远超范围的样本。",
+        ),
+        ("rows-dropped",),
+        _data_is_out_of_range,
     ),
     "check-index": Setting(
         Text(

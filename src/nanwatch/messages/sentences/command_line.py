@@ -41,8 +41,9 @@ SENTENCES: dict[str, tuple[str, str]] = {
     ),
     "cli.unknown_policy": (
         "nanwatch: unknown policy {policy}. Expected one of: {choices}; for example: nanwatch run "
-        "--policy {example} train.py",
-        "nanwatch：未知策略 {policy}。可选值：{choices}；例如：nanwatch run --policy {example} train.py",
+        '--policy {example} train.py, or nanwatch.watch(policy="{example}")',
+        "nanwatch：未知策略 {policy}。可选值：{choices}；例如：nanwatch run --policy {example} train.py，"
+        '或 nanwatch.watch(policy="{example}")',
     ),
     "cli.unknown_command": (
         "nanwatch: unknown command {command}. Commands: {choices}; to run a script: nanwatch run {command}",
@@ -59,8 +60,12 @@ SENTENCES: dict[str, tuple[str, str]] = {
         "nanwatch：{module} 是一个没有 __main__.py 的包，Python 无法直接运行。"
         "请指定其中的模块，例如：nanwatch run -m {module}.train",
     ),
-    "cli.not_a_number": (
-        "nanwatch: option {option} was given {value}, a number was expected, for example: {example}",
-        "nanwatch：选项 {option} 的取值 {value} 不是数字，例如：{example}",
+    "cli.option_takes_no_value": (
+        "nanwatch: option {option} takes no value, {value!r} was given; write it alone: {option}",
+        "nanwatch：选项 {option} 不带取值，却给了 {value!r}；请只写：{option}",
+    ),
+    "cli.no_name": (
+        "nanwatch: the name of the script is empty. Write for example: nanwatch run train.py",
+        "nanwatch：脚本名为空。用法示例：nanwatch run train.py",
     ),
 }

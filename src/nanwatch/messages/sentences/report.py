@@ -16,11 +16,37 @@ SENTENCES: dict[str, tuple[str, str]] = {
         "nanwatch: {path} could not be read ({why}); expected the incident.json of a run of nanwatch.",
         "nanwatch：无法读取 {path}（{why}）；应为 nanwatch 运行产生的 incident.json。",
     ),
-    "cli.explain.nothing_there": (
-        "nanwatch: {path} is neither a cause nor a run folder with an incident. Did you mean: {near}? "
+    "cli.explain.misspelt": (
+        "nanwatch: {path} is neither a cause nor a run folder. Did you mean: {near}? "
         "`nanwatch explain` lists the causes.",
-        "nanwatch：{path} 既不是原因名，也不是含有事件的运行目录。是否想输入：{near}？"
+        "nanwatch：{path} 既不是原因名，也不是运行目录。是否想输入：{near}？"
         "运行 `nanwatch explain` 可列出所有原因。",
+    ),
+    "cli.explain.nothing_there": (
+        "nanwatch: {path} is neither a cause nor a run folder. `nanwatch explain` lists the causes; run "
+        "folders are in nanwatch-runs/, if `nanwatch run` was given no --dir.",
+        "nanwatch：{path} 既不是原因名，也不是运行目录。运行 `nanwatch explain` 可列出所有原因；"
+        "若运行时没有给出 --dir，运行目录在 nanwatch-runs/ 中。",
+    ),
+    "cli.explain.no_run": (
+        "nanwatch: the folder {path} is not of a run of nanwatch: it has no run.json. Give the folder that "
+        "`nanwatch run` has named, or an incident.json.",
+        "nanwatch：目录 {path} 不是 nanwatch 的运行目录：其中没有 run.json。请给出 `nanwatch run` 报告的"
+        "目录，或某个 incident.json。",
+    ),
+    "cli.explain.runs_inside": (
+        "nanwatch: {path} holds several runs; name one of them, the latest for example: "
+        "nanwatch explain {latest}",
+        "nanwatch：{path} 中有多次运行；请指定其中一个，例如最近的：nanwatch explain {latest}",
+    ),
+    "cli.explain.unknown_option": (
+        "nanwatch: unknown option {option}; the list: nanwatch explain --help",
+        "nanwatch：未知选项 {option}；完整列表见：nanwatch explain --help",
+    ),
+    "cli.explain.one_at_a_time": (
+        "nanwatch: one cause or folder at a time is explained, {first} and {other} were given; "
+        "write: nanwatch explain {first}",
+        "nanwatch：一次只能解释一个原因或目录，却给了 {first} 和 {other}；请写：nanwatch explain {first}",
     ),
     "cli.explain.no_incident": (
         "nanwatch: the run in {path} has no incident: nothing in it was found to be non-finite.",

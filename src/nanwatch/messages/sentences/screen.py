@@ -113,6 +113,7 @@ SENTENCES: dict[str, tuple[str, str]] = {
     "screen.certainty.likely": ("likely", "很可能"),
     "screen.certainty.possible": ("possible", "可能"),
     "screen.certainty.unknown": ("unknown", "未知"),
+    "screen.cause_unknown": ("unknown: {why}", "未知：{why}"),
     "screen.ruled_out": ("ruled out: {causes}", "已排除：{causes}"),
     "screen.remedy.verified": ("{text} (tried on this step: it works)", "{text}（已在这一步上试过：有效）"),
     "screen.remedy.failed": (

@@ -145,6 +145,16 @@ SENTENCES: dict[str, tuple[str, str]] = {
         "nanwatch: {count} steps were skipped in this run; see {path}",
         "nanwatch：本次运行共跳过 {count} 步；详见 {path}",
     ),
+    "watch.let_be_in_all": (
+        "nanwatch: {count} bad steps in this run were left to the program; the first {written} are in "
+        "{path}, the others were only counted",
+        "nanwatch：本次运行共有 {count} 个坏的步交由程序自行处理；前 {written} 个记录在 {path}，其余只计数",
+    ),
+    "watch.policy_ended": (
+        "The policy has come to its end: it has skipped {skipped} and rolled back {rolled_back} times "
+        "before.",
+        "策略已用尽：此前已跳过 {skipped} 次、回滚 {rolled_back} 次。",
+    ),
     "watch.stopped": (
         "{kind} at step {step}: {op} at {file}:{line}. See {path}",
         "第 {step} 步出现 {kind}：{file}:{line} 的 {op}。详见 {path}",
