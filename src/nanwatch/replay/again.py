@@ -165,8 +165,10 @@ def _weights_in_between(
 
 def follow_the_weights(tape: Tape, earlier: tuple[Tape, ...], calls: ModuleCalls) -> None:
     """Where the program changes weights between the calls of a step, and only with those changes a replay
-    gives what the program got: from here on they are made."""
-    if not WeightsInBetween(tape) or not run_again(tape, earlier, calls).differs:
+    gives what the program got: from here on they are made. (Of weights that they have made bad a replay
+    would give the same, whatever came before.)"""
+    between = WeightsInBetween(tape)
+    if not between or not (between.are_bad or run_again(tape, earlier, calls).differs):
         return
     tape.weights_follow = True
     try:

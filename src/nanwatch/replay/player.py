@@ -105,7 +105,9 @@ class Player:
                     self._again.notes.append(sentence)
 
     def _play_one(self, entry: Entry) -> None:
-        if (self.weights is not None and self.weights.take(entry)) or not self._needed(entry):
+        if (
+            self.weights is not None and self.weights.take(entry, self._counterpart, self._tracing)
+        ) or not self._needed(entry):
             return
         self._note_changes(entry)
         if entry.contents is not None and entry.contents.used_up is not None:
@@ -132,7 +134,9 @@ class Player:
             self._note_derivative(list(tensors_in(outputs)), inner_losses)
         elif getattr(entry.call, "__name__", "") == "grad":
             losses = tensors_in(args[0] if args else kwargs.get("outputs"))
-            self._again.losses += [t for t in losses if measurable(t) and not is_finite(t)]
+            bad = [t for t in losses if measurable(t) and not is_finite(t)]
+            if all(map(is_finite, self._again.losses)):  # else this one comes of that, or may
+                self._again.losses += bad
             self._again.gradients += [(t, t) for t in tensors_in(outputs)]
 
     def _note_derivative(self, outputs: list[torch.Tensor], losses: list[torch.Tensor]) -> None:

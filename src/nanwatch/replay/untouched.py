@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from nanwatch.replay.op_facts import output_tensors
 from nanwatch.watching.storages import Storages, key_of
@@ -25,6 +26,8 @@ class Untouched:
         self._kept: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
         self.stands_for: dict[int, int] = {}
         """Memory of a copy that was made for the replay -> the memory of the program it is a copy of."""
+        self._addresses: list[StorageWeakRef] = []
+        """Of those: so none is used again for something else, also when the copy is gone."""
         self._versions: dict[int, _unsafe_preserve_version_counter] = {}
         self._gradients: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
 
@@ -33,6 +36,8 @@ class Untouched:
         self._own.put(tensor, True)
         if of is not None:
             self.stands_for[key_of(tensor)] = key_of(of)
+            if tensor.layout is torch.strided:
+                self._addresses.append(StorageWeakRef(tensor.untyped_storage()))
         return tensor
 
     def about_to_write(self, tensors: list[torch.Tensor]) -> None:

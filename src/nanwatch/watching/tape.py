@@ -212,8 +212,8 @@ class Tape:
         """Where the program changed something, or called a module, and no entry tells of it."""
         self.sets: dict[int, int] = {}
         """id of a tensor whose `.data`, or another attribute, the program has set -> after which entry."""
-        self.data_set: list[tuple[int, torch.Tensor, int, torch.Tensor]] = []
-        """Of each parameter whose `.data` the program has set: after how many entries, which one, its memory
+        self.data_set: list[tuple[int, torch.Tensor, torch.Tensor, torch.Tensor]] = []
+        """Of each parameter whose `.data` the program has set: after how many entries, which one, what it was
         before, and to what."""
         self.weights_follow = False
         """A replay changes the weights between its calls as the program has."""

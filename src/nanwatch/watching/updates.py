@@ -13,6 +13,7 @@ from torch.optim.swa_utils import AveragedModel
 
 from nanwatch.messages import say
 from nanwatch.tensors import is_finite
+from nanwatch.watching.about_models import living
 from nanwatch.watching.aftermath import Aftermath
 from nanwatch.watching.clips import Clips
 from nanwatch.watching.closures import Closures, closure_among
@@ -30,6 +31,9 @@ from nanwatch.watching.step import Step
 
 if TYPE_CHECKING:
     from nanwatch.watching.watcher import Watcher
+
+SMALL = 2**16
+"""Values of a parameter or buffer."""
 
 IN_A_ROW = 4
 """After so many bad steps one after the other a model's own counters stay where they are."""
@@ -157,6 +161,8 @@ class Updates:
         models = [e.call for e in watcher.recorder.tape.entries if isinstance(e.call, nn.Module)]
         buffers = [buffer for model in models for buffer in model.buffers()]
         note_before_training([*weights_of(optimizer), *buffers])
+        if not self._made:
+            note_before_training(_small_parts_of_all_modules(), of_copies_too=False)
 
     def _is_inside_a_skipped_one(self, optimizer: Optimizer, frame: Any) -> bool:
         """Whether an optimizer that is held back, or whose closure went bad, calls this one to make its
@@ -416,3 +422,12 @@ def _is_inside_the_step_of(optimizer: Optimizer, frame: Any) -> bool:
             return True
         outer = outer.f_back
     return False
+
+
+def _small_parts_of_all_modules() -> list[torch.Tensor]:
+    """Also of those that are never called: what an observer has collected before it sees anything may be
+    saved as it is. (To read all that is large would take longer than it is worth.)"""
+    modules = [module for module in living(nn.Module) if "_buffers" in vars(module)]
+    held = (t for m in modules for t in (*vars(m)["_parameters"].values(), *vars(m)["_buffers"].values()))
+    on_host = [t for t in held if isinstance(t, torch.Tensor) and t.is_cpu and t.numel() <= SMALL]
+    return list({id(tensor): tensor for tensor in on_host}.values())

@@ -102,7 +102,9 @@ def _rounded(found: Seen, operand: str) -> str | None:
     """The op that rounded a probability to 0 or 1, if one made the operand."""
     assert found.node is not None
     maker = found.lineage.maker(found.node, operand)
-    for each in () if maker is None else (maker, *found.lineage.upstream(maker, 3)):
+    if maker is None or "det" in maker.base:
+        return None  # what a determinant is made of are no probabilities
+    for each in (maker, *found.lineage.upstream(maker, 3)):
         if each.base in ROUNDS:
             return each.base.lstrip("_")
     return None
