@@ -302,7 +302,7 @@ def test_what_may_be_watched() -> None:
     ("wrong", "said"),
     [
         ({"wat": 1}, "nanwatch.watch has no argument wat. It has: audit_seconds, audit_share"),
-        ({"audit_share": "x"}, "audit_share is 'x'; a number of at least 0 was expected"),
+        ({"audit_share": "x"}, "audit_share is 'x'; a number from 0 to 1 was expected"),
         ({"audit_seconds": -1}, "audit_seconds is -1; "),
         ({"audit_seconds": math.nan}, "audit_seconds is nan; "),
         ({"snapshot_every": 0}, "snapshot_every is 0; a whole number of at least 1 was expected"),

@@ -29,54 +29,63 @@ class WeightsInBetween:
         self._weights: dict[int, torch.Tensor] = {id(p): p for model in models for p in model.parameters()}
         self._memory = {key_of(weight): weight for weight in self._weights.values()}
         """All that they have had in this step."""
-        self._changed: dict[int, torch.Tensor] = {}
-        self._first: dict[int, torch.Tensor] = {}
-        """What some were until then: those whose `.data` was set, or that the program has copied before it
-        wrote into them."""
+        calls = [place for place, entry in enumerate(tape.entries) if entry.kind == "module"]
+        self._last_call = max(calls, default=-1)
         self._sets: list[tuple[int, torch.Tensor, torch.Tensor]] = []
+        found: list[tuple[int, torch.Tensor, torch.Tensor | None]] = []
+        """After how many entries which one is changed, and what it was until then, if that is still there."""
         for place, tensor, before, value in tape.data_set:
             if id(tensor) in self._weights and key_of(before) != key_of(value):  # else `p.data += …`
                 self._sets.append((place, tensor, value))
                 self._memory[key_of(before)] = self._memory[key_of(value)] = tensor
-                self._changed[id(tensor)] = tensor
-                self._first.setdefault(id(tensor), before)
+                found.append((place, tensor, before))
         self._places = {id(entry): place for place, entry in enumerate(tape.entries)}
         self._writes: set[int] = set()
-        for entry in tape.entries:
-            if self._writes_into_some(entry):
+        for place, entry in enumerate(tape.entries):
+            if written := self._written_by(entry):
                 self._writes.add(id(entry))
-            elif getattr(entry.call, "__name__", "") in COPIES:
-                self._note_copy(entry)
-        calls = [place for place, entry in enumerate(tape.entries) if entry.kind == "module"]
-        self._last_call = max(calls, default=-1)
+                found += [(place, weight, None) for weight in written.values()]
+        found.sort(key=lambda change: change[0])
+        self._changed = {id(weight): weight for _, weight, _ in found}
+        self._made_by_the_step = [w for place, w, _ in found if place > min(calls)]
+        """Those that are changed after the first call."""
+        first = {id(weight): (place, until_then) for place, weight, until_then in reversed(found)}
+        self._began: dict[int, torch.Tensor] = {}
+        """What some were until then: those whose `.data` was set, or that the program has copied before it
+        wrote into them."""
+        for key, (place, until_then) in first.items():
+            began = self._copy_of(key, tape.entries[:place]) if until_then is None else until_then
+            if began is not None:
+                self._began[key] = began
 
     def __bool__(self) -> bool:
         """Whether some are changed before a call, or may have been put back after the last one."""
         return bool(self._changed)
 
-    def _note_copy(self, entry: Entry) -> None:
-        """Of a weight that nobody has written into yet."""
-        weight = (
-            self._weight(entry.args[0]) if entry.args and isinstance(entry.args[0], torch.Tensor) else None
-        )
-        made = entry.outputs
-        if weight is None or id(weight) in self._changed or not isinstance(made, torch.Tensor):
-            return
-        if made.shape == weight.shape and all(version_of(t) == version for t, version in entry.made):
-            self._first.setdefault(id(weight), made)
+    def _copy_of(self, weight: int, entries: list[Entry]) -> torch.Tensor | None:
+        """That the program has made of it, and not written into since."""
+        for entry in entries:
+            copied, made = next(iter(entry.args), None), entry.outputs
+            if not isinstance(copied, torch.Tensor) or not isinstance(made, torch.Tensor):
+                continue
+            if getattr(entry.call, "__name__", "") not in COPIES or made.shape != self._weights[weight].shape:
+                continue
+            if self._weight(copied) is self._weights[weight] and all(
+                version_of(t) == v for t, v in entry.made
+            ):
+                return made
+        return None
 
     @property
     def are_bad(self) -> bool:
         """What is there now is what the step has made of them: it began with something else."""
-        return not all(map(is_finite, self._changed.values()))
+        return not all(map(is_finite, self._made_by_the_step))
 
-    def _writes_into_some(self, entry: Entry) -> bool:
+    def _written_by(self, entry: Entry) -> dict[int, torch.Tensor]:
         if entry.kind != "write" and not changes_its_input(entry.call, entry.kwargs):
-            return False
+            return {}
         written = map(self._weight, tensors_in(written_to(entry.args, entry.kwargs)))
-        weights = {id(weight): weight for weight in written if weight is not None}
-        self._changed.update(weights)
-        return bool(weights)
+        return {id(weight): weight for weight in written if weight is not None}
 
     def _weight(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """That this is, or a part of which."""
@@ -89,7 +98,7 @@ class WeightsInBetween:
         self._waiting = self._sets[:]
         try:
             for weight, data in theirs:
-                begins = self._first.get(id(weight), data)
+                begins = self._began.get(id(weight), data)
                 weight.data = untouched.own(begins.clone(), of=data)
             yield
         finally:

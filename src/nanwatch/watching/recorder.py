@@ -219,7 +219,7 @@ class Recorder:
         self.tape.unlisted.add(stack)
         place = self.tape.sets[id(tensor)] = len(self.tape.entries)
         if data and isinstance(tensor, torch.nn.Parameter):
-            self.tape.data_set.append((place, tensor, tensor.detach(), value))
+            self.tape.data_set.append((place, tensor, tensor.data, value))
         if self.on_write is not None:
             self.on_write(stack, tensor, value)
 
