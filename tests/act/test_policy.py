@@ -316,5 +316,5 @@ def test_a_policy_that_has_come_to_its_end_says_so(tmp_path: Path, nursery: Nurs
         json.loads(path.read_text())["notes"]
         for path in sorted((workshop.runs / "incidents").glob("*/incident.json"))
     ]
-    ended = "The policy has come to its end: it has skipped 2 and rolled back 0 times before."
+    ended = "The policy leaves nothing but to stop here: it has skipped 2 and rolled back 0 times before."
     assert ended in last and len(skipped) == 2 and not any(ended in notes for notes in skipped)

@@ -63,3 +63,11 @@ def test_a_reader_that_has_seen_enough() -> None:
         running.stdout.close()
         assert running.stderr.read() == ""
     assert running.returncode == 1
+
+
+def test_a_folder_of_several_runs(workshop: Workshop) -> None:
+    workshop.write("main.py", "import torch\n")
+    workshop.nanwatch("run", "--dir", "all/first", "main.py")
+    done = workshop.nanwatch("explain", "all")
+    assert done.returncode == 2
+    assert done.stderr.endswith("the latest for example: nanwatch explain all/first\n")

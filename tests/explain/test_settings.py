@@ -550,3 +550,16 @@ def test_data_is_to_be_cleaned_only_where_it_is_not_clean(
     """`isfinite` finds nothing in values that are finite."""
     found = incident_of(RATIOS.format(change=change))
     assert {"clean-data", "check-range"} & set(remedies_of(found)) == offered, found.cause
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_of_memory_that_processes_share_nanwatch_has_not_seen_all(
+    incident_of: IncidentOf, shared: bool
+) -> None:
+    """The workers of a DataLoader hand over theirs so: no more is said than what is known."""
+    share = "x.share_memory_()" if shared else "pass"
+    found = incident_of(
+        RATIOS.format(change=f"x = torch.ones(6, 4); {share}; x.numpy()[1, 0] = float('nan')")
+    )
+    assert found.cause.id == "bad-input"
+    assert ("what other processes compute is not seen" in found.cause.why) is shared

@@ -107,3 +107,51 @@ def test_a_gradient_that_is_set_anew_is_no_weight(watch: Watch) -> None:
     assert [(i.step, i.birth.op, i.cause.certainty) for i in session.incidents] == [
         (2, "aten.sqrt.default", "proved")
     ]
+
+
+def assigned(weight: nn.Parameter, step: Tensor) -> None:
+    weight.data = weight.data - step
+
+
+def through_data(weight: nn.Parameter, step: Tensor) -> None:
+    weight.data.sub_(step)
+
+
+def without_gradients(weight: nn.Parameter, step: Tensor) -> None:
+    with torch.no_grad():
+        weight -= step
+
+
+@pytest.mark.parametrize("bad_task", [0, 2])
+@pytest.mark.parametrize("update", [assigned, through_data, without_gradients])
+def test_an_inner_update_before_a_step_of_the_optimizer(
+    watch: Watch, update: Callable[[nn.Parameter, Tensor], None], bad_task: int
+) -> None:
+    """First-order MAML: the bad inner loss is only met by the weights that came of it."""
+    torch.manual_seed(0)
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    weights = list(model.parameters())
+    watch(explain=False, **WITHOUT_AUDIT)
+    with pytest.raises(nanwatch.NonFiniteError) as stopped:
+        for step in range(3):
+            began = [p.detach().clone() for p in weights]
+            for task in range(3):
+                x = torch.rand(4, 2)
+                spread = x.std() * (0.0 if (step, task) == (2, bad_task) else 1.0)
+                for _ in range(2):
+                    loss = model(x).square().mean() / spread
+                    for p, g in zip(weights, torch.autograd.grad(loss, weights), strict=True):
+                        update(p, 0.01 * g)
+                gradients = torch.autograd.grad(model(x).square().mean(), weights)
+                for p, before, g in zip(weights, began, gradients, strict=True):
+                    p.data.copy_(before)
+                    p.grad = g
+            optimizer.step()
+    found = stopped.value.incident
+    assert (found.step, found.phase, found.birth.op, found.birth.code) == (
+        2,
+        "loss",
+        "aten.div.Tensor",
+        "loss = model(x).square().mean() / spread",
+    )

@@ -8,6 +8,7 @@ allocated is its own.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import torch
@@ -36,7 +37,7 @@ class Untouched:
         self._own.put(tensor, True)
         if of is not None:
             self.stands_for[key_of(tensor)] = key_of(of)
-            if tensor.layout is torch.strided:
+            with contextlib.suppress(NotImplementedError, RuntimeError):  # it has no memory of its own
                 self._addresses.append(StorageWeakRef(tensor.untyped_storage()))
         return tensor
 

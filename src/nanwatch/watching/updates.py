@@ -13,6 +13,7 @@ from torch.optim.swa_utils import AveragedModel
 
 from nanwatch.messages import say
 from nanwatch.tensors import is_finite
+from nanwatch.tensors.rows import PLAIN_TYPES
 from nanwatch.watching.about_models import living
 from nanwatch.watching.aftermath import Aftermath
 from nanwatch.watching.clips import Clips
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from nanwatch.watching.watcher import Watcher
 
 SMALL = 2**16
-"""Values of a parameter or buffer."""
+"""So many values of a parameter or buffer, at most."""
 
 IN_A_ROW = 4
 """After so many bad steps one after the other a model's own counters stay where they are."""
@@ -427,7 +428,6 @@ def _is_inside_the_step_of(optimizer: Optimizer, frame: Any) -> bool:
 def _small_parts_of_all_modules() -> list[torch.Tensor]:
     """Also of those that are never called: what an observer has collected before it sees anything may be
     saved as it is. (To read all that is large would take longer than it is worth.)"""
-    modules = [module for module in living(nn.Module) if "_buffers" in vars(module)]
-    held = (t for m in modules for t in (*vars(m)["_parameters"].values(), *vars(m)["_buffers"].values()))
-    on_host = [t for t in held if isinstance(t, torch.Tensor) and t.is_cpu and t.numel() <= SMALL]
-    return list({id(tensor): tensor for tensor in on_host}.values())
+    kept = [vars(module).get(name) for module in living(nn.Module) for name in ("_parameters", "_buffers")]
+    held = {id(t): t for tensors in kept if tensors for t in list(tensors.values()) if type(t) in PLAIN_TYPES}
+    return [t for t in held.values() if t.is_cpu and t.numel() <= SMALL]

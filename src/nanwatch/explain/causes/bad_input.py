@@ -52,12 +52,13 @@ PAGE = Page(
 )
 HELD = Text(
     "The batch already held {kind} when the model read it; no op of torch in this process computed "
-    "it{where}{from_where}.",
-    "模型读取时批次里已经有 {kind}，它不是本进程中任何 torch 运算算出来的{where}{from_where}。",
+    "it{where}{shared}.",
+    "模型读取时批次里已经有 {kind}，它不是本进程中任何 torch 运算算出来的{where}{shared}。",
 )
-ELSEWHERE = Text(
-    "; it came from another process (a worker of a DataLoader), whose ops are not seen",
-    "；它来自另一个进程（DataLoader 的 worker），那里的运算不在监视之内",
+SHARED = Text(
+    "; it lies in memory that processes share, as the workers of a DataLoader hand over theirs, and what "
+    "other processes compute is not seen",
+    "；它位于进程间共享的内存中（DataLoader 的 worker 就是这样交付数据的），其他进程里的运算不在监视之内",
 )
 WHERE = Text(" (it came in at {line})", "（它在 {line} 处进入程序）")
 PREPARED = Text(
@@ -141,8 +142,8 @@ def _held_it(case: Case) -> Claim | None:
     line = born_at(case)
     if case.located.kept_since_before:
         return Claim("possible", KEPT.say(kind=kind, where=READ.say(line=line) if line else ""), (), 3.0)
-    elsewhere = ELSEWHERE.say() if any(t.is_shared() and t.is_cpu for t in bad) else ""
-    why = HELD.say(kind=kind, where=WHERE.say(line=line) if line else "", from_where=elsewhere)
+    shared = SHARED.say() if any(t.is_cpu and t.is_shared() for t in bad) else ""
+    why = HELD.say(kind=kind, where=WHERE.say(line=line) if line else "", shared=shared)
     evidence = [*bad_values(case), *about_rows(case, guilty_rows(case))]
     clean = _clean_batch_runs(case)
     if clean:

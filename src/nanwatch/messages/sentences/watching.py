@@ -151,9 +151,9 @@ SENTENCES: dict[str, tuple[str, str]] = {
         "nanwatch：本次运行共有 {count} 个坏的步交由程序自行处理；前 {written} 个记录在 {path}，其余只计数",
     ),
     "watch.policy_ended": (
-        "The policy has come to its end: it has skipped {skipped} and rolled back {rolled_back} times "
-        "before.",
-        "策略已用尽：此前已跳过 {skipped} 次、回滚 {rolled_back} 次。",
+        "The policy leaves nothing but to stop here: it has skipped {skipped} and rolled back {rolled_back} "
+        "times before.",
+        "按照策略，此处只能停止：此前已跳过 {skipped} 次、回滚 {rolled_back} 次。",
     ),
     "watch.stopped": (
         "{kind} at step {step}: {op} at {file}:{line}. See {path}",
