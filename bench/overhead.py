@@ -4,6 +4,7 @@
     python -m bench.overhead --rounds 400 --json overhead.json
     python -m bench.overhead --only nanwatch
     python -m bench.overhead --all-host      a GPU model whose batch is so small that it waits for its host
+    python -m bench.overhead --give-back     memory comes and goes as malloc has it where nobody asks
 
 A model is trained on and on, and what watches it is taken off and put on again every few steps, so that both
 meet the machine in the same moods. The ratio is that of all watched steps to all unwatched ones, with its
@@ -11,15 +12,18 @@ standard error; the middle one is that of the round which half of the others are
 the first, a few rounds have met a disturbed machine. The first steps after each change are not timed:
 watching costs more in them. nanwatch is measured as it is between two of its audits, and when its early
 warnings have learned from the first steps of a run: sentinel, recorder and run folder. The audit's share of
-the time (1%) comes on top. A GPU is timed by its own clock; how far its host was ahead of it tells which of
-the two a step waited for. Its memory is what tensors take at the peak, as a ratio too. Ctrl-C ends a model's
-turn, and shows what was measured so far.
+the time (1%) comes on top. The process keeps the memory that it lets go, unless told otherwise: which steps
+have to fetch pages from the system again is chance, and where pages are dear it decides more than anything
+that is measured here. How many a step fetches is shown. A GPU is timed by its own clock; how far its host was
+ahead of it tells which of the two a step waited for. Its memory is what tensors take at the peak, as a ratio
+too. Ctrl-C ends a model's turn, and shows what was measured so far.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import ctypes
 import json
 import math
 import signal
@@ -89,7 +93,7 @@ class Nanwatch(Way):
     def put_on(self, model: nn.Module) -> None:
         if self._session is not None:
             self._session.watcher.start()
-            self._session.watcher.fingerprints._began += time.perf_counter() - self._changed
+            self._session.watcher.fingerprints.was_off(time.perf_counter() - self._changed)
             self._let_disk_rest()
             self._changed = time.perf_counter()
             return
@@ -148,6 +152,11 @@ FEWEST_ROUNDS = 4
 """For a standard error."""
 SETTLING, FEW = 2, 12
 """Steps of theirs until they take what they take from then on, and how many are timed then, at most."""
+
+
+NEVER_TRIM, MOST_MAPPED = -1, -4
+"""What glibc's `mallopt` is told: from which size on free memory goes back to the system, and how many blocks
+may have pages of their own."""
 
 
 @contextlib.contextmanager
@@ -234,6 +243,8 @@ class Steps(NamedTuple):
     says how long a step takes, and all that is done there is seen."""
     peak: int
     """Bytes of a GPU that tensors had at most; 0 on a CPU."""
+    pages: float
+    """That each fetched from the system."""
 
 
 class Timed(NamedTuple):
@@ -279,16 +290,17 @@ class Trainer:
         way.settled()
         if self._device.type == "cuda":
             torch.cuda.reset_peak_memory_stats()
-        began, more = self.moment(), settling + steps
+        pages, began, more = pages_fetched(), self.moment(), settling + steps
         self.train(steps)
         while way.is_busy():
             self.train(more)
             steps += more
         ended, sent = self.moment(), time.perf_counter()
+        pages = pages_fetched() - pages
         seconds = seconds_between(began, ended)
         ahead = time.perf_counter() - sent
         peak = torch.cuda.max_memory_allocated() if self._device.type == "cuda" else 0
-        return Steps(seconds / steps, steps, ahead, peak)
+        return Steps(seconds / steps, steps, ahead, peak, pages / steps)
 
     def moment(self) -> float | torch.cuda.Event:
         """Of a GPU when it comes to this point: its host may be ahead, as it is in a training."""
@@ -297,6 +309,23 @@ class Trainer:
         moment = torch.cuda.Event(enable_timing=True)
         moment.record()
         return moment
+
+
+def keep_memory() -> None:
+    """What is let go stays with the process, where its libc can be told so."""
+    with contextlib.suppress(AttributeError, OSError, TypeError):
+        malloc = ctypes.CDLL(None).mallopt
+        malloc(NEVER_TRIM, -1)
+        malloc(MOST_MAPPED, 0)
+
+
+def pages_fetched() -> int:
+    """By this process, from the system, so far."""
+    try:
+        import resource
+    except ImportError:  # not on this system
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
 def seconds_between(began: Any, ended: Any) -> float:
@@ -366,6 +395,8 @@ def ratio_of(timed: list[Timed]) -> dict[str, Any]:
         "ahead_ms": round(1000 * statistics.fmean(each.watched.ahead for each in timed), 1),
         "unwatched_peak": max(max(each.before.peak, each.after.peak) for each in timed),
         "peak": max(each.watched.peak for each in timed),
+        "unwatched_pages": round(statistics.fmean((e.before.pages + e.after.pages) / 2 for e in timed), 1),
+        "pages": round(statistics.fmean(each.watched.pages for each in timed), 1),
     }
 
 
@@ -381,6 +412,8 @@ def show(rows: list[dict[str, Any]]) -> None:
         if on_gpu:
             memory = row["peak"] / row["unwatched_peak"]
             times += f", host {row['ahead_ms']} ms ahead, memory x{memory:.3f}"
+        else:
+            times += f", pages {row['pages']:.0f} a step, unwatched {row['unwatched_pages']:.0f}"
         print(f"  {row['way']:38} x{row['ratio']:.3f} {error}  ({times})", flush=True)
 
 
@@ -399,12 +432,19 @@ def main() -> None:
         action="store_true",
         help="a GPU that waits for its host: what is done there is all seen",
     )
+    parser.add_argument(
+        "--give-back",
+        action="store_true",
+        help="memory goes back to the system as malloc has it, and its pages are fetched again",
+    )
     parser.add_argument("--clip", action="store_true", help="gradients are clipped, as in most trainings")
     parser.add_argument("--task", default="", help="only the models whose name contains this")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if options.rounds < 1:
         parser.error(f"--rounds {options.rounds}: at least 1")
+    if not options.give_back:
+        keep_memory()
     wanted = [] if options.skip_cpu or options.all_host else [(task, "cpu", False) for task in cpu_tasks()]
     if torch.cuda.is_available():
         on_gpu = [all_host_task()] if options.all_host else gpu_tasks()

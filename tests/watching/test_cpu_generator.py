@@ -29,7 +29,7 @@ DRAWS: list[Callable[[torch.Generator, int], object]] = [
 
 def test_it_is_read_from_memory_here() -> None:
     """Else the other tests would show nothing."""
-    assert CpuGenerator(torch.Generator())._sides is not None
+    assert CpuGenerator(torch.Generator()).sides is not None
 
 
 @settings(max_examples=60, deadline=None)
@@ -55,6 +55,6 @@ def test_where_its_memory_is_another_torch_is_asked_each_time(monkeypatch: pytes
     monkeypatch.setattr(cpu_generator, "FARTHEST", 8)
     generator = torch.Generator()
     followed = CpuGenerator(generator)
-    assert followed._sides is None
+    assert followed.sides is None
     torch.randn(1, generator=generator)
     assert torch.equal(followed.state(), generator.get_state())

@@ -194,10 +194,13 @@ class Session:
         try:
             work(*args)
         except OSError as error:
-            if not self._log_broken:
-                self._log_broken = True
-                path = self._folder_text()
-                warn(say("watch.steps_not_written", rank=self.rank, path=path, why=reason(error)))
+            self._not_written(error)
+
+    def _not_written(self, error: OSError) -> None:
+        if not self._log_broken:
+            self._log_broken = True
+            path = self._folder_text()
+            warn(say("watch.steps_not_written", rank=self.rank, path=path, why=reason(error)))
 
     def _take_precautions(self, every: int, early_warning: bool, gate: bool, kept: tuple[Any, ...]) -> None:
         try:
@@ -212,19 +215,14 @@ class Session:
             warn(say("watch.no_precautions", why=describe(error)))
 
     def _log(self, facts: StepFacts) -> None:
+        """Of every step. Snapshots and early warnings may fail: then the watch goes on without."""
         self.history.append(facts)
         if facts.step < FIRST_STEPS:
             self._note_devices()
-        if self.precautions is not None:
-            self._look_ahead(self.precautions, facts)
-        if self.folder is not None and not self._log_broken:
-            self._write(self.folder.append_step, self.rank, facts)
-
-    def _look_ahead(self, precautions: Precautions, facts: StepFacts) -> None:
-        """Snapshots and early warnings; if they fail, the watch goes on without."""
+        precautions, folder = self.precautions, self.folder
         try:
-            alarms = precautions.step_done(facts, self.watcher)
-            if alarms:
+            alarms = () if precautions is None else precautions.step_done(facts, self.watcher)
+            if precautions is not None and alarms:
                 for alarm in alarms:
                     self._warn_early(alarm)
                 precautions.lower_after(alarms, self.watcher)
@@ -233,6 +231,11 @@ class Session:
             self.precautions = None
             self.watcher.lockstep.wishes = None
             warn(say("watch.no_precautions", why=describe(error)))
+        if folder is not None and not self._log_broken:
+            try:
+                folder.append_step(self.rank, facts)
+            except OSError as error:
+                self._not_written(error)
 
     def _folder_text(self) -> str:
         return str(self.folder.path) if self.folder is not None else "-"

@@ -202,14 +202,14 @@ class LiveTracer:
         return self.tracer.spent + self._step_cost - self._first_seconds <= allowed
 
     def end_step(self, good: bool) -> None:
-        if self.active and good:
+        """Of one that was traced."""
+        if good:
             made = [op for op in self.tracer.trace.ops.values() if op.step == self.tracer.step]
             infinite = [op for op in made if op.makes_inf and not op.makes_nan]
             harmless = [op for op in infinite if not op.range_only]  # nobody counts on an overflow
             self.tracer.usual.update(site for op in harmless for site in op.sites_alike)
             self._note_what_was_lived_with()
-        if self.active:
-            self._step_cost = max(self.tracer.spent - self._spent_before, 1e-3)
+        self._step_cost = max(self.tracer.spent - self._spent_before, 1e-3)
 
     def _note_what_was_lived_with(self) -> None:
         """The batch of this step may have been made before it began."""

@@ -59,7 +59,8 @@ def numbers_and_norm(numbers: Sequence[Tensor], tensors: list[Tensor]) -> list[f
     library = compiled.library()
     read = None if library is None else read_at_once(library, tensors, numbers)
     if read is not None:
-        read[-1] = _norm_out_of(read[-1])
+        squares = read[-1]
+        read[-1] = math.sqrt(squares) if squares <= LARGEST else _norm_out_of(squares)
     return read
 
 

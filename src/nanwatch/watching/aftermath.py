@@ -38,7 +38,7 @@ class Aftermath:
 
     def __init__(self, watcher: Watcher) -> None:
         self._watcher = watcher
-        self._still: dict[int, list[tuple[Any, type]]] = {}
+        self.still: dict[int, list[tuple[Any, type]]] = {}
         """id of the optimizer -> objects of which a method does nothing when it is called next, and what they
         are else."""
         self._written: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
@@ -76,7 +76,7 @@ class Aftermath:
         if anew and first is not None and first.rng is not None and given_to(first):
             first.rng.put_back()
         self._left_out = tape.step
-        held = self._still.setdefault(id(optimizer), [])
+        held = self.still.setdefault(id(optimizer), [])
         for scheduler in _schedules_of(optimizer):
             since = _calls(scheduler) - self._called.get(scheduler, 0)
             if 2 * since >= updates:  # else it goes by epochs, and has nothing to do with this batch
@@ -100,7 +100,7 @@ class Aftermath:
 
     def step_begins(self, optimizer: Optimizer) -> None:
         """All is as usual again for this optimizer."""
-        for thing, kind in self._still.pop(id(optimizer), ()):
+        for thing, kind in self.still.pop(id(optimizer), ()):
             thing.__class__ = kind
 
     def went_back(self, optimizer: Optimizer) -> None:
@@ -166,10 +166,10 @@ class Aftermath:
 
     def over(self) -> None:
         self.over_for_averages()
-        for held in self._still.values():
+        for held in self.still.values():
             for thing, kind in held:
                 thing.__class__ = kind
-        self._still.clear()
+        self.still.clear()
 
     def _watch_averages(
         self, weights: list[torch.Tensor], statistics: list[torch.Tensor], by_epochs: list[torch.Tensor]

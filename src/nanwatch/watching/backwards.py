@@ -52,20 +52,22 @@ class Backwards:
         watcher.event("backward")
         entry = None
         if not watcher.inside:
-            if watcher.now.losses and watcher.training and not watcher.now.updating:
+            if watcher.now.losses and not watcher.now.updating and watcher.training:
                 self._discard_what_was_cleared()
             watcher.now.zeroed.clear()
             watcher.recorder.let_go()
             entry = self.under_way = watcher.recorder.backward_begins(call, args, kwargs, frame)
-            losses = list(tensors_in(args[0] if args else kwargs.get("tensors")))
-            entry.unscaled = self._unscaled(losses[-1], kwargs) if losses else None
+            losses = tensors_in(args[0] if args else kwargs.get("tensors"))
+            if watcher.now.unscaled and losses:
+                entry.unscaled = self._unscaled(losses[-1], kwargs)
             unscaled = [entry.unscaled] if entry.unscaled is not None else losses
             entry.judged = [_value_of(loss) for loss in unscaled]
             watcher.now.losses += entry.judged
             given = args[1] if len(args) > 1 else kwargs.get("grad_tensors")
             if given is not None and entry.unscaled is None:
                 watcher.now.given += zip(entry.judged, seeds_of(args, kwargs, losses), strict=True)
-            watcher.now.leaves = leaves_of(losses) if not watcher.training else []
+            if watcher.updates.last is None and not watcher.training:
+                watcher.now.leaves = leaves_of(losses)
         return was, entry
 
     def _discard_what_was_cleared(self) -> None:
@@ -114,7 +116,7 @@ class Backwards:
             if watcher.now.updated_inside is not None:
                 watcher.finish_step(watcher.now.verdict, watcher.now.updated_inside)
         if not watcher.inside and not watcher.now.updating:
-            if not watcher.training:
+            if watcher.updates.last is None and not watcher.training:
                 self._judge_without_optimizer()
             watcher.listen()
 

@@ -35,12 +35,12 @@ class CpuGenerator:
         self._ask: Callable[[], Tensor] = generator.get_state
         self._seen: tuple[bytes, bytes] | None = None
         self._state = self._ask()
-        self._sides = _sides_of(generator, self._state) if _can_be_read() else None
+        self.sides = _sides_of(generator, self._state) if _can_be_read() else None
 
     def state(self) -> Tensor:
-        if self._sides is None:
+        if self.sides is None:
             return self._ask()
-        before, behind = self._sides
+        before, behind = self.sides
         seen = before.tobytes(), behind.tobytes()
         if seen != self._seen:
             self._seen, self._state = seen, self._ask()

@@ -8,6 +8,7 @@ next, within a small share of the run's time.
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 import weakref
 from collections.abc import Iterable, Iterator
@@ -76,6 +77,8 @@ class Fingerprints:
         a value does its harm may come later."""
         self._began = time.perf_counter()
         self._spent = 0.0
+        self.rest_until = 0.0
+        """The moment from which on more can be afforded: one comparison for those who ask in every step."""
 
     def model_called(self, model: nn.Module, step: int) -> bool:
         """At its first call: what it holds, and whether that is finite. Whether there was time for it."""
@@ -126,10 +129,18 @@ class Fingerprints:
         began = time.thread_time()  # what others do on a busy machine is not counted
         yield
         self._spent += time.thread_time() - began
+        beyond = self._spent - self._first_seconds
+        self.rest_until = (
+            0.0 if beyond <= 0 else self._began + beyond / self._share if self._share else math.inf
+        )
+
+    def was_off(self, seconds: float) -> None:
+        """A time that does not count."""
+        self._began += seconds
+        self.rest_until += seconds
 
     def affordable(self) -> bool:
-        elapsed = time.perf_counter() - self._began
-        return self._spent <= self._first_seconds + self._share * elapsed
+        return time.perf_counter() >= self.rest_until
 
     def _take(self, tensors: Iterable[tuple[Any, torch.Tensor]], step: int, first: bool = False) -> None:
         """`tensors` with their names, or with what their name is made of."""

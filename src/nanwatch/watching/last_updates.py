@@ -74,7 +74,10 @@ class LastUpdates:
             known, given = before.optimizer, before.given
         else:
             known, given = weakref.ref(optimizer), deque(maxlen=MOST_CHANGES)
-        to = _given_to(optimizer, gradients)
+        parameters = 0
+        for group in optimizer.param_groups:
+            parameters += len(group["params"])
+        to = ALL if gradients == parameters else _given_to(optimizer)
         if given and given[-1].to == to:
             given.pop()
         given.append(Given(step, to))
@@ -88,10 +91,8 @@ class LastUpdates:
         return tuple(reversed(self._of.values()))
 
 
-def _given_to(optimizer: Optimizer, gradients: int) -> bytes:
-    """The parameters are gone through only where some have none."""
-    if gradients == sum([len(group["params"]) for group in optimizer.param_groups]):
-        return ALL
+def _given_to(optimizer: Optimizer) -> bytes:
+    """Where some have none: else the parameters need not be gone through."""
     to = bytes(map(_is_there, map(_gradient_of, weights_of(optimizer))))
     return to if 0 in to else ALL
 

@@ -27,12 +27,15 @@ NO_VERSION = -3
 
 def let_go(tape: Tape) -> bool:
     """Whether all that is large could be let go: what the program, or its graph, still holds stays."""
-    note_large(tape)
-    alive = _let_go_of(tape, list(tape.large), tape.let_go_until)
-    tape.large = {key: tape.made[key].nbytes for key in alive}
-    if not alive:
-        tape.let_go_until = len(tape.entries)
-    return not alive
+    if tape.looked_at != len(tape.made):
+        note_large(tape)
+    if tape.large:
+        alive = _let_go_of(tape, list(tape.large), tape.let_go_until)
+        tape.large = {key: tape.made[key].nbytes for key in alive}
+        if alive:
+            return False
+    tape.let_go_until = len(tape.entries)
+    return True
 
 
 def let_go_of(tape: Tape, first: int, last: int) -> None:
@@ -65,8 +68,6 @@ def _let_go_of(tape: Tape, keys: list[int], first: int = 0) -> list[int]:
 
 def note_large(tape: Tape) -> None:
     """Once for each tensor: they are asked about in every step."""
-    if tape.looked_at == len(tape.made):
-        return
     for key, tensor in itertools.islice(tape.made.items(), tape.looked_at, None):
         try:
             size = tensor.nbytes if type(tensor) is Tensor else 0

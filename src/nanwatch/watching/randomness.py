@@ -28,7 +28,7 @@ GeneratorState = tuple[Any, Any]
 """A generator of torch, Python or NumPy, and its state."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, frozen=True)
 class Rng:
     """torch's states, of the CPU and of each device in use; Python's and NumPy's where a model may draw."""
 
@@ -41,14 +41,21 @@ class Rng:
     @staticmethod
     def now() -> Rng:
         """torch's states alone."""
-        return Rng(_of_cpu(), _cuda_states())
+        return Rng(_cpu.state(), _cuda_states())
 
     @staticmethod
     def of_all(numpy_draws: bool = True) -> Rng:
-        """All states. `numpy_draws`: whether the call about to be made is known to draw from NumPy."""
-        numpy = numpy_state() if numpy_draws else numpy_words()
+        """All states. `numpy_draws`: whether the call about to be made is known to draw from NumPy. Mostly it
+        is not, and nobody has drawn anything since the last time, or on a GPU alone."""
+        global _last
         cuda = _cuda_states() if getattr(torch.cuda, "_initialized", True) else ()
-        return Rng(_of_cpu(), cuda, python_state(), numpy)
+        if numpy_draws:
+            return Rng(_cpu.state(), cuda, python_state(), numpy_state())
+        marks = _marks()
+        if marks is None or _last is None or _last[0] != marks:
+            _last = marks, Rng(_cpu.state(), (), python_state(), numpy_words())
+        same = _last[1]
+        return Rng(same.cpu, cuda, same.python, same.numpy) if cuda else same
 
     def put_back(self) -> None:
         torch.set_rng_state(self.cpu)
@@ -61,8 +68,7 @@ class Rng:
 
     def numpy_drew(self) -> bool:
         """Whether NumPy's words are others now. (All of its state is taken only where it is known to.)"""
-        before = self.numpy
-        return type(before) is bytes and numpy_words() is not before
+        return type(self.numpy) is bytes and numpy_words() is not self.numpy
 
 
 def states_of(generators: Iterable[Any]) -> list[GeneratorState]:
@@ -161,12 +167,12 @@ class Twister:
 
     def __init__(self, address: int) -> None:
         words = (ctypes.c_uint32 * (WORDS // 4 + 1)).from_address(address)
-        self._memory = memoryview(words).cast("B").cast("I")
+        self.memory = memoryview(words).cast("B").cast("I")
         self._seen: tuple[int, ...] = ()
         self._state = b""
 
     def state(self) -> bytes:
-        memory = self._memory
+        memory = self.memory
         seen = memory[0], memory[312], memory[624]
         if seen != self._seen:
             self._seen, self._state = seen, memory.tobytes()
@@ -190,7 +196,26 @@ def _numbers(memory: bytes) -> list[int]:
     return [int.from_bytes(memory[i : i + 4], sys.byteorder) for i in range(0, len(memory), 4)]
 
 
-_of_cpu = CpuGenerator(torch.default_generator).state
+def _marks() -> tuple[Any, ...] | None:
+    """Some bytes of the states of all generators on the host, by which it is known whether one has changed;
+    None where it is not. To read them takes one function, the states four times as many."""
+    python, numpy, sides = _twister_of_python(), _numpy_seen, _cpu.sides
+    if python is None or numpy is None or numpy[1] is None or sides is None:
+        return None
+    if _mtrand._rand._bit_generator is not numpy[0]:
+        return None
+    ours, theirs, (before, behind) = python.memory, numpy[1].memory, sides
+    return (
+        *(ours[0], ours[312], ours[624], random._inst.gauss_next),  # type: ignore[attr-defined]
+        *(theirs[0], theirs[312], theirs[624]),
+        before.tobytes(),
+        behind.tobytes(),
+    )
+
+
+_cpu = CpuGenerator(torch.default_generator)
+_last: tuple[tuple[Any, ...] | None, Rng] | None = None
+"""What was read last, and its marks."""
 _has_offset = hasattr(torch.Generator, "get_offset")
 
 

@@ -116,15 +116,17 @@ class Recorder:
         """The `functional_call`s under way: a module, and the weights it gets for this call."""
 
     def next_step(self, step: int) -> None:
-        finished = self.finished
+        finished, tape = self.finished, self.tape
         leaves = finished[0].stand_ins if len(finished) == finished.maxlen else []
-        for entry in self.tape.entries:
+        for entry in tape.entries:
             if entry.kind == "module":
                 entry.let_model_go()
-        finished.append(self.tape)
-        parts = self.bounds.parts and self.tape.backwards > 1
+        tape.slim = not tape.large and tape.looked_at == len(tape.made)
+        finished.append(tape)
+        parts = self.bounds.parts and tape.backwards > 1
         self.tape, self.bounds = Tape(step), Bounds(sweep_at=self._usual_calls + 1, parts=parts)
-        use_again(leaves)
+        if leaves:
+            use_again(leaves)
 
     def forget(self) -> None:
         """At the end: nobody will ask, and what the program has let go of goes."""
@@ -140,11 +142,16 @@ class Recorder:
     def let_go(self) -> None:
         """Large things that tapes alone hold, before a backward: its peak is that of the program. Where the
         program itself holds through it what its step has made, this is not asked again in every step."""
-        for tape in self.finished:
-            if not tape.slim:
-                tape.slim = _let_go(tape)
-        if self.tape.step >= self._asked_again_in and not _let_go(self.tape):
-            self._asked_again_in = self.tape.step + RARELY
+        try:
+            for tape in self.finished:
+                if not tape.slim:
+                    tape.slim = let_go(tape)
+            if self.tape.step >= self._asked_again_in and not let_go(self.tape):
+                self._asked_again_in = self.tape.step + RARELY
+        except Exception as error:  # then they hold what they hold: nothing else depends on it
+            let_through(error)
+            for tape in self.finished:
+                tape.slim = True
 
     def of_gradients(self) -> tuple[Tape, tuple[Tape, ...]]:
         """The tape that made the gradients which are there now, and those before it. An update that follows
@@ -266,7 +273,7 @@ class Recorder:
         known = self.known_of(module)
         rng = Rng.of_all(known.draws_from_numpy)
         entry = Entry("module", module, args, kwargs, take_stack(frame), Context.now(), rng=rng)
-        entry.has_weights = known.has_weights
+        entry.known, entry.has_weights = known, known.has_weights
         entry.training = getattr(module, "training", False)  # frozen TorchScript has none
         if self.swaps and self.swaps[-1][0] is module:
             entry.swapped = self.swaps[-1][1]
@@ -347,7 +354,7 @@ class Recorder:
         entry.ended = sequence_number()
         self.tape.returned(entry, outputs)
         assert isinstance(entry.call, nn.Module)
-        known = self.known_of(entry.call)
+        known = entry.known
         if not known.is_learned_from:
             known.is_learned_from = _is_differentiable(entry)
         if entry.training not in known.changing:
@@ -395,21 +402,19 @@ class Recorder:
         entry = Entry("backward", call, args, kwargs, take_stack(frame), Context.now())
         self._backwards += 1
         if self._backwards == 1:  # else one inside another
-            self._a_backward_begins()
-            self._left_alone = [
-                (e, [holds(container, after) for container, _, after in e.containers])
-                for e in self.tape.with_containers
-            ]
+            bounds = self.bounds
+            self._usual_calls = max(bounds.open_calls, self._usual_calls - 1)
+            bounds.open_calls, bounds.sweep_at = 0, self._usual_calls + 1
+            if bounds.differentiated:
+                self._keep_bounds(settle)
+            self.bounds.differentiated = True
+            if self.tape.with_containers:
+                self._left_alone = [
+                    (e, [holds(container, after) for container, _, after in e.containers])
+                    for e in self.tape.with_containers
+                ]
         self.tape.add(entry)
         return entry
-
-    def _a_backward_begins(self) -> None:
-        bounds = self.bounds
-        self._usual_calls = max(bounds.open_calls, self._usual_calls - 1)
-        bounds.open_calls, bounds.sweep_at = 0, self._usual_calls + 1
-        if bounds.differentiated:
-            self._keep_bounds(settle)
-        self.bounds.differentiated = True
 
     def backward_done(self) -> None:
         """Activation checkpointing calls parts of a model again: what that adds to a container belongs to the
@@ -433,14 +438,6 @@ def _settings_of(module: nn.Module) -> Settings | None:
     except Exception as error:  # odd classes: then a replay has what is there now
         let_through(error)
         return None
-
-
-def _let_go(tape: Tape) -> bool:
-    try:
-        return let_go(tape)
-    except Exception as error:  # then it holds what it holds: nothing else depends on it
-        let_through(error)
-        return True
 
 
 def _small_copy(target: Any) -> torch.Tensor | None:

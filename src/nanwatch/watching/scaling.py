@@ -35,8 +35,8 @@ class Scaling:
         """The one that was asked for a step last."""
         self.stepping = False
         """A scaler's `step` is under way."""
-        self._stepped = False
-        """The optimizer has made the update that the scaler was asked for."""
+        self.stepped = False
+        """Some update was made since then, within that step or not."""
         self._overflows = False
         """Gradients of this step are not finite with the scale."""
         self._in_a_row = 0
@@ -61,22 +61,18 @@ class Scaling:
         self._watcher.lockstep.step_begins(on_device=False)
         self._scaler = scaler
         self.stepping = True
-        self._stepped = self._overflows = False
+        self.stepped = self._overflows = False
         self._watcher.event("scaler-step")
         if "unscale" not in self._watcher.now.events:  # else it has looked already, and does not look again
             self._watcher.now.scaler_checked = True
         self._watcher.updates.stack = take_stack(frame)
         self._watcher.stand_aside()
 
-    def step_finished(self) -> None:
-        """Some update was made, within the scaler's step or not."""
-        self._stepped = True
-
     def step_done(self, optimizer: Optimizer) -> bool:
         """Whether the scaler is to be asked for this step once more, with other gradients."""
         self.stepping = False
         again = False
-        if not self._stepped:
+        if not self.stepped:
             self._watcher.updates.made(optimizer)
             again = self._skipped(optimizer)
         elif not self._overflows:

@@ -61,6 +61,8 @@ class HostSentinel:
         """`losses`: one per backward since the last step (gradient accumulation). `confirm`: a norm that is
         not finite may only be too large; the gradients tell."""
         values = numbers_and_norm(losses, gradients) if norm is None else None
+        if values is not None and len(values) == 2 and math.isfinite(values[0]) and math.isfinite(values[1]):
+            return Verdict(None, *values)  # mostly
         if values is None:
             norms = [norm] if norm is not None else norms_by_device(gradients)
             values = read_scalars([*losses, *norms])

@@ -117,6 +117,8 @@ class Entry:
 
     has_weights: bool = False
     """Of a module."""
+    known: Any = None
+    """Of a module: what was learned of it from its calls."""
     outputs: Any = None
     generators: Sequence[GeneratorState] = ()
     """The states of the program's own generators that it may draw from."""
@@ -250,7 +252,8 @@ class Tape:
         self.entries.append(entry)
         kind, made = entry.kind, self.made
         called = kind == "module" or kind == "apply"
-        for tensor in given_to(entry):
+        plain = entry.swapped is None and not entry.free  # as mostly: one function less
+        for tensor in tensors_of_call(entry.args, entry.kwargs) if plain else given_to(entry):
             key = id(tensor)
             if key not in made or (called and not tensor.requires_grad):
                 entry.versions.append((tensor, -1 if tensor.is_inference() else tensor._version))
@@ -363,6 +366,10 @@ PLAIN = (
 )
 
 
+USUAL = frozenset((bool, int, float, str, type(None)))
+"""Those of them that most arguments are."""
+
+
 def tensors_in(value: Any) -> list[torch.Tensor]:
     """Every tensor in nested containers, dataclasses and plain objects, as they are kept there: no code of
     the program's classes is run."""
@@ -380,7 +387,7 @@ def tensors_of_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch
         kind = type(value)
         if kind is Tensor or issubclass(kind, Tensor):
             found.append(value)
-        elif not issubclass(kind, PLAIN):
+        elif kind not in USUAL and not issubclass(kind, PLAIN):
             _collect(value, found, DEEPEST, set())
     return found
 

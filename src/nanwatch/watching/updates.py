@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -127,11 +128,14 @@ class Updates:
             self._inner.append(held_back(optimizer))
             return None
         on_device = self.late.serve(optimizer)
-        watcher.lockstep.step_begins(on_device)
+        if watcher.lockstep.together:
+            watcher.lockstep.step_begins(on_device)
         if self._held is not None:
             self.give_back()
-        watcher.outputs.judge_trial()
-        self.aftermath.step_begins(optimizer)
+        if watcher.outputs.trial is not None:
+            watcher.outputs.judge_trial()
+        if self.aftermath.still:
+            self.aftermath.step_begins(optimizer)
         if self.last is None or self.last.optimizer() is not optimizer:
             self.made(optimizer)
             late = LATE_STEPS if on_device else 0
@@ -143,13 +147,17 @@ class Updates:
         self._rates = tuple([group.get("lr") for group in optimizer.param_groups])
         now.events.append("step")
         watcher.outside.stand_aside()
-        self._judge_hyperparameters(optimizer)
-        closure, replaced = closure_among(args, kwargs), None
+        for rate in self._rates:
+            if isinstance(rate, float) and not math.isfinite(rate):
+                self._judge_hyperparameters(optimizer)
+                break
+        closure, replaced = closure_among(args, kwargs) if len(args) > 1 or kwargs else None, None
         if closure is not None:
             replaced = self._closures.watched(closure, optimizer, args, kwargs)
         else:
             self._judge(optimizer, on_device)
-        watcher.trace_the_update()
+        if watcher.live is not None and (watcher.live.active or watcher.live.on):
+            watcher.trace_the_update()
         return replaced
 
     def _before_the_first_update(self, optimizer: Optimizer) -> None:
@@ -194,8 +202,8 @@ class Updates:
         now.updating = False
         if "skip" not in now.events:
             self._made[id(optimizer)] = self._made.get(id(optimizer), 0) + 1
-        self._note_update(now.number, optimizer, verdict.grad_norm)
-        live = watcher.live
+        self._note_update(optimizer, verdict.grad_norm)
+        live, clock = watcher.live, time.perf_counter()
         if live is not None and live.active:
             live.pause()
             if live.bad_update(optimizer, of_a_good_step=verdict.bad is None):
@@ -205,7 +213,7 @@ class Updates:
         bad = watcher.bad_state() if watcher.bad_state is not None else []
         if bad:
             self._went_bad(optimizer, bad)
-        if watcher.fingerprints.affordable():
+        if clock >= watcher.fingerprints.rest_until:
             watcher.fingerprints.updated(optimizer, now.number)
         if watcher.backwards.under_way is not None:
             now.updated_inside = optimizer
@@ -213,9 +221,11 @@ class Updates:
         watcher.finish_step(verdict, optimizer)
         watcher.listen()
 
-    def _note_update(self, step: int, optimizer: Optimizer, grad_norm: float | None) -> None:
-        gradients = self._step.gradients
-        self.last = self.last_of_each.note(optimizer, step, gradients, self.stack, grad_norm, self._rates)
+    def _note_update(self, optimizer: Optimizer, grad_norm: float | None) -> None:
+        now = self._watcher.now
+        self.last = self.last_of_each.note(
+            optimizer, now.number, now.gradients, self.stack, grad_norm, self._rates
+        )
 
     def _went_bad(self, optimizer: Optimizer, sinks: list[tuple[str, torch.Tensor]], note: str = "") -> None:
         """An update has made bad weights: the only way on is back."""
@@ -226,23 +236,20 @@ class Updates:
         """A rate that a schedule made NaN or Inf spoils every weight: stop before it is used. (With a live
         trace running, the op that it spoils is seen and named.)"""
         watcher = self._watcher
-        if watcher.live is not None and watcher.live.active:
-            return
-        for group in optimizer.param_groups:
-            rate = group.get("lr")
-            if isinstance(rate, float) and not math.isfinite(rate):
-                self._note_update(watcher.step, optimizer, None)
-                watcher.trouble("hyperparameter", [], optimizer)
-                return
+        if watcher.live is None or not watcher.live.active:
+            self._note_update(optimizer, None)
+            watcher.trouble("hyperparameter", [], optimizer)
 
     def _judge(self, optimizer: Optimizer, on_device: bool) -> None:
         watcher = self._watcher
-        if watcher.live is not None and watcher.live.on:
-            watcher.live.pause()
+        live = watcher.live
+        if live is not None and live.on:
+            live.pause()
         if on_device:
             self.late.judge(optimizer, self.clips.norm_for(optimizer))
             return
-        damage = self.lasting.damage(watcher.now.number)
+        may_be_damaged = watcher.fingerprints.due or watcher.recorder.tape.changes_buffers
+        damage = self.lasting.damage(watcher.now.number) if may_be_damaged else None
         verdict = self._verdict(optimizer, damage)
         if verdict.bad == "overflow":
             watcher.scaling.overflowed(optimizer)
@@ -252,7 +259,7 @@ class Updates:
             self._act_on_damage(damage, optimizer)
         elif verdict.bad is not None:
             self._act_on(verdict, optimizer, damage)
-        elif watcher.live is not None:
+        elif live is not None and live.active:
             watcher.judge_silent_damage(optimizer)
 
     def _verdict(self, optimizer: Optimizer, damage: Damage | None = None) -> Verdict:
@@ -263,14 +270,17 @@ class Updates:
         step.gradients = len(gradients)
         confirm = checked or not step.clipped_by_value
         norm = None if step.clip is None else self.clips.norm_for(optimizer)
-        verdict = self._watcher.backwards.judge(gradients, norm, confirm)
+        verdict = self._watcher.host.judge(step.losses, gradients, norm, confirm)
+        if verdict.bad == "loss" and step.given:
+            verdict = self._watcher.backwards.judge(gradients, norm, confirm)
         if checked and verdict.bad is None and not step.closure and found_inf(optimizer):
             verdict = verdict._replace(bad="overflow", grad_norm=None)
         if damage is not None and verdict.bad is None:
             verdict = verdict._replace(bad="state")
-        if verdict.bad is None and not step.closure and self._has_gradients_of_one_left_out():
+        left_out = self._left_out is not None and not step.closure
+        if left_out and verdict.bad is None and self._has_gradients_of_one_left_out():
             verdict = verdict._replace(bad="left out")
-        if lockstep.groups:
+        if lockstep.together and lockstep.groups:
             bad = lockstep.agreed(verdict.bad)
             verdict = verdict if bad == verdict.bad else verdict._replace(bad=bad)
         step.verdict = verdict
@@ -357,8 +367,6 @@ class Updates:
     def _has_gradients_of_one_left_out(self) -> bool:
         """Whether this update follows another optimizer's at once, and that was left out: finite or not,
         these gradients are of the same batch."""
-        if self._left_out is None:
-            return False
         return self._watcher.recorder.step_of_gradients() == self._left_out
 
     def leave_out(self, optimizer: Optimizer, weights: list[torch.Tensor]) -> None:

@@ -22,7 +22,7 @@ from nanwatch.watching.about_models import (
     is_loss,
     living,
 )
-from nanwatch.watching.arrivals import Arrivals
+from nanwatch.watching.arrivals import SWEPT_EVERY, Arrivals
 from nanwatch.watching.backwards import Backwards
 from nanwatch.watching.called_by_name import CalledByName
 from nanwatch.watching.fingerprints import Fingerprints
@@ -201,7 +201,8 @@ class Watcher:
         if self._closed or self._compiled:
             return
         self.outside.come_back()
-        self._trace("outside")
+        if self.live is not None and (self.live.active or self.live.on):
+            self._trace("outside")
 
     def stand_aside(self) -> None:
         self.outside.stand_aside()
@@ -305,8 +306,6 @@ class Watcher:
         if anew and self.now.model_returned and outputs.trial is None:
             self.finish_step(self.now.verdict)
         self.stand_aside()
-        if not recorder.known_of(module).looked_at:
-            recorder.known_of(module).looked_at = self.fingerprints.model_called(module, self.step)
         self.inside = True
         fed = bool(recorder.tape.entries) and given_what_a_model_made(args, kwargs, recorder.tape)
         phase = "loss" if is_loss(module, fed) else "forward"
@@ -314,6 +313,8 @@ class Watcher:
             self._were_layers(args, kwargs)
         self.now.events.append("forward")
         entry = recorder.module_begins(module, args, kwargs, frame)
+        if not entry.known.looked_at:
+            entry.known.looked_at = self.fingerprints.model_called(module, self.step)
         entry.phase, entry.fed = phase, fed
         if self.lockstep.replicas:
             entry.exchange = self.lockstep.exchange_of(module)
@@ -545,13 +546,17 @@ class Watcher:
             self.updates.late.keep_until_judged(facts)
         else:
             self.log(facts)
-        self.scaling.step_finished()
+        self.scaling.stepped = True
         number = now.number + 1
         self.now = Step(number, now.epoch)
         self.recorder.next_step(number)
-        self.arrivals.step_made(number, now.epoch)
+        if now.epoch is not None or number % SWEPT_EVERY == 0:
+            self.arrivals.step_made(number, now.epoch)
         if live is not None:
-            live.end_step(verdict.bad is None and not now.verdict_is_late and "incident" not in now.events)
+            if live.active:
+                live.end_step(
+                    verdict.bad is None and not now.verdict_is_late and "incident" not in now.events
+                )
             live.begin_step(number)
 
 
