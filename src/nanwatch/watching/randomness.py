@@ -205,12 +205,9 @@ def _marks() -> tuple[Any, ...] | None:
     if _mtrand._rand._bit_generator is not numpy[0]:
         return None
     ours, theirs, (before, behind) = python.memory, numpy[1].memory, sides
-    return (
-        *(ours[0], ours[312], ours[624], random._inst.gauss_next),  # type: ignore[attr-defined]
-        *(theirs[0], theirs[312], theirs[624]),
-        before.tobytes(),
-        behind.tobytes(),
-    )
+    gauss = random._inst.gauss_next  # type: ignore[attr-defined]
+    of_python = ours[0], ours[312], ours[624], gauss
+    return of_python, (theirs[0], theirs[312], theirs[624]), before.tobytes(), behind.tobytes()
 
 
 _cpu = CpuGenerator(torch.default_generator)
