@@ -51,10 +51,10 @@ class Rng:
         cuda = _cuda_states() if getattr(torch.cuda, "_initialized", True) else ()
         if numpy_draws:
             return Rng(_cpu.state(), cuda, python_state(), numpy_state())
-        marks = _marks()
-        if marks is None or _last is None or _last[0] != marks:
-            _last = marks, Rng(_cpu.state(), (), python_state(), numpy_words())
-        same = _last[1]
+        marks, last = _marks(), _last
+        if marks is None or last is None or last[0] != marks:
+            _last = last = marks, Rng(_cpu.state(), (), python_state(), numpy_words())
+        same = last[1]
         return Rng(same.cpu, cuda, same.python, same.numpy) if cuda else same
 
     def put_back(self) -> None:
@@ -68,7 +68,10 @@ class Rng:
 
     def numpy_drew(self) -> bool:
         """Whether NumPy's words are others now. (All of its state is taken only where it is known to.)"""
-        return type(self.numpy) is bytes and numpy_words() is not self.numpy
+        if type(self.numpy) is not bytes:
+            return False
+        words = numpy_words()  # mostly the very same: else equal ones, where a state was set back meanwhile
+        return words is not self.numpy and words != self.numpy
 
 
 def states_of(generators: Iterable[Any]) -> list[GeneratorState]:
