@@ -220,17 +220,18 @@ class Session:
         if facts.step < FIRST_STEPS:
             self._note_devices()
         precautions, folder = self.precautions, self.folder
-        try:
-            alarms = () if precautions is None else precautions.step_done(facts, self.watcher)
-            if precautions is not None and alarms:
-                for alarm in alarms:
-                    self._warn_early(alarm)
-                precautions.lower_after(alarms, self.watcher)
-        except Exception as error:
-            let_through(error)
-            self.precautions = None
-            self.watcher.lockstep.wishes = None
-            warn(say("watch.no_precautions", why=describe(error)))
+        if precautions is not None:
+            try:
+                alarms = precautions.step_done(facts, self.watcher)
+                if alarms:
+                    for alarm in alarms:
+                        self._warn_early(alarm)
+                    precautions.lower_after(alarms, self.watcher)
+            except Exception as error:
+                let_through(error)
+                self.precautions = None
+                self.watcher.lockstep.wishes = None
+                warn(say("watch.no_precautions", why=describe(error)))
         if folder is not None and not self._log_broken:
             try:
                 folder.append_step(self.rank, facts)
